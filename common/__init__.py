@@ -1,0 +1,1 @@
+"""What every process knows: configuration, small value types, errors, logging. Standard library only."""

@@ -1,0 +1,139 @@
+"""Everything that can be configured, in frozen dataclasses that are validated when they are made.
+
+The command line, the environment and the offline API meet here and nowhere else: no other module
+reads the environment. `Assignment` is what one process is told when it starts.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import types
+import typing
+from dataclasses import dataclass
+from pathlib import Path
+
+from .errors import ConfigError
+
+DTYPES = ("float32", "bfloat16")
+BACKENDS = ("cpu",)
+EXECUTORS = ("model", "fake")
+LOG_LEVELS = ("debug", "info", "warning", "error")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Config:
+    """How one server runs. `model` is a local path: hub names are resolved before.
+
+    `None` for `num_blocks` and `max_model_len` means as much as memory and the model allow.
+    Raises ConfigError, which names the flag.
+    """
+
+    model: str
+    served_model_names: tuple[str, ...]
+    host: str = "127.0.0.1"
+    port: int = 8000
+    unix_socket: str | None = None
+    api_key: str | None = None
+
+    backend: str = "cpu"
+    executor: str = "model"
+    dtype: str = "bfloat16"
+    threads: int | None = None
+
+    block_size: int = 16
+    num_blocks: int | None = None
+    memory_fraction: float = 0.3
+    max_model_len: int | None = None
+    max_num_seqs: int = 256
+    max_num_batched_tokens: int = 2048
+    pipeline_depth: int = 2
+
+    max_queue: int = 1024
+    drain_timeout_s: float = 30.0
+    start_timeout_s: float = 600.0
+    log_level: str = "info"
+
+    fake_step_s: float = 0.0
+    """How long a step of the fake executor takes; only with executor "fake"."""
+
+    def __post_init__(self) -> None:
+        if not self.served_model_names or not all(self.served_model_names):
+            raise ConfigError("--served-model-name must name at least one model, none of them empty")
+        _one_of("--backend", self.backend, BACKENDS)
+        _one_of("--executor", self.executor, EXECUTORS)
+        _one_of("--dtype", self.dtype, DTYPES)
+        _one_of("--log-level", self.log_level, LOG_LEVELS)
+        _between("--port", self.port, 0, 65535)
+        _between("--block-size", self.block_size, 1, 1024)
+        _between("--max-num-seqs", self.max_num_seqs, 1, 65536)
+        _between("--max-num-batched-tokens", self.max_num_batched_tokens, 1, 1 << 20)
+        _between("--pipeline-depth", self.pipeline_depth, 1, 2)
+        _between("--max-queue", self.max_queue, 1, 1 << 20)
+        _between("--memory-fraction", self.memory_fraction, 0.01, 0.95)
+        _between("--drain-timeout", self.drain_timeout_s, 0, 86400)
+        _between("--start-timeout", self.start_timeout_s, 1, 86400)
+        _between("--fake-step", self.fake_step_s, 0, 3600)
+        for flag, value in (
+            ("--threads", self.threads),
+            ("--num-blocks", self.num_blocks),
+            ("--max-model-len", self.max_model_len),
+        ):
+            if value is not None:
+                _between(flag, value, 1, 1 << 30)
+        if self.api_key is not None and (not self.api_key or not self.api_key.isascii()):
+            raise ConfigError("--api-key must be ASCII and not empty")
+
+
+def _one_of(flag: str, value: str, allowed: tuple[str, ...]) -> None:
+    if value not in allowed:
+        raise ConfigError(f"{flag} must be one of {', '.join(allowed)}; got {value!r}")
+
+
+def _between(flag: str, value: float, low: float, high: float) -> None:
+    if not low <= value <= high:
+        raise ConfigError(f"{flag} must be between {low:g} and {high:g}; got {value:g}")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Assignment:
+    """What one process is told when it starts: who it is, whom it talks to, and the configuration.
+
+    `sends_to` and `hears_from` are names of processes; `board` lists all processes with a row on the
+    board, in the order of the rows. `owner` marks the shared memory of this server.
+    """
+
+    name: str
+    role: str
+    index: int
+    supervisor_pid: int
+    socket_folder: str
+    owner: str
+    board: tuple[str, ...]
+    sends_to: tuple[str, ...]
+    hears_from: tuple[str, ...]
+    config: Config
+
+    def save(self, path: Path) -> None:
+        path.write_text(json.dumps(dataclasses.asdict(self)))
+
+    @classmethod
+    def load(cls, path: Path) -> Assignment:
+        fields = json.loads(path.read_text())
+        fields["config"] = Config(**_with_tuples(Config, fields["config"]))
+        return cls(**_with_tuples(cls, fields))
+
+
+def _with_tuples(cls: type, fields: dict[str, typing.Any]) -> dict[str, typing.Any]:
+    """JSON has no tuples: turn the lists of fields that are declared as tuples back."""
+    hints = typing.get_type_hints(cls)
+    return {
+        name: tuple(value) if isinstance(value, list) and _is_tuple(hints[name]) else value
+        for name, value in fields.items()
+    }
+
+
+def _is_tuple(hint: object) -> bool:
+    if isinstance(hint, types.UnionType):
+        return any(map(_is_tuple, typing.get_args(hint)))
+    return typing.get_origin(hint) is tuple

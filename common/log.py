@@ -1,0 +1,28 @@
+"""Log lines: one line an event, to standard error, with the time, the process and the level.
+
+A line cannot be forged: control characters in a message, which may come from a client, are shown
+escaped. Prompts and generated text are never logged.
+"""
+
+import logging
+import sys
+
+_FORMAT = "%(asctime)s.%(msecs)03d %(levelname).1s {name}: %(message)s"
+_CONTROL = {code: f"\\x{code:02x}" for code in [*range(32), *range(127, 160)] if code != 9}
+_CONTROL |= {0x2028: "\\u2028", 0x2029: "\\u2029"}
+
+
+class _OneLine(logging.Formatter):
+    """Escapes control characters in the message; a traceback keeps its lines."""
+
+    def formatMessage(self, record: logging.LogRecord) -> str:  # noqa: N802 (the name is logging's)
+        record.message = record.message.translate(_CONTROL)
+        return super().formatMessage(record)
+
+
+def configure(name: str, level: str = "info") -> logging.Logger:
+    """Send this process's log to standard error, each line marked with `name`; return its logger."""
+    handler = logging.StreamHandler(sys.stderr)
+    handler.setFormatter(_OneLine(_FORMAT.format(name=name), datefmt="%H:%M:%S"))
+    logging.basicConfig(handlers=[handler], level=level.upper(), force=True)
+    return logging.getLogger("fourstroke")

@@ -1,0 +1,140 @@
+"""Small value types that several processes share: sampling parameters, reasons to finish."""
+
+from __future__ import annotations
+
+import enum
+import math
+from dataclasses import dataclass
+
+from .errors import InvalidRequest
+
+GREEDY_BELOW = 1e-5
+"""Temperatures below this are greedy: dividing by them would overflow float32."""
+
+MAX_CHOICES = 128
+MAX_STOP_STRINGS = 16
+MAX_STOP_CHARS = 1024
+MAX_STOP_IDS = 1024
+MAX_TEMPERATURE = 1e6
+MAX_TOKEN_ID = 2**31 - 1
+
+
+class Finish(enum.IntEnum):
+    """Why a request ended. NONE means that it has not."""
+
+    NONE = 0
+    STOP = 1
+    LENGTH = 2
+    ABORT = 3
+    TIMEOUT = 4
+    ERROR = 5
+    REJECTED = 6
+
+
+class State(enum.IntEnum):
+    """What a process is doing, as its row on the board tells."""
+
+    STARTING = 0
+    READY = 1
+    DRAINING = 2
+    STOPPED = 3
+    FAILED = 4
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SamplingParams:
+    """How the tokens of a request are chosen, and when it ends.
+
+    `temperature` below 1e-5 is greedy. `top_k` of 0 or -1, `top_p` of 1 and `min_p` of 0 are off.
+    `max_tokens` of None means as many as the context has room for. With the same `seed`, prompt and
+    parameters the random numbers are the same whatever else the server does; None draws a new seed.
+    `stop` strings end generation and are left out of the text unless `include_stop_str_in_output`.
+
+    Raises InvalidRequest, which names the parameter.
+    """
+
+    n: int = 1
+    max_tokens: int | None = None
+    min_tokens: int = 0
+    temperature: float = 1.0
+    top_k: int = 0
+    top_p: float = 1.0
+    min_p: float = 0.0
+    seed: int | None = None
+    stop: tuple[str, ...] = ()
+    stop_token_ids: tuple[int, ...] = ()
+    ignore_eos: bool = False
+    include_stop_str_in_output: bool = False
+    skip_special_tokens: bool = True
+
+    def __post_init__(self) -> None:
+        _set = object.__setattr__
+        if isinstance(self.stop, str):
+            _set(self, "stop", (self.stop,))
+        _set(self, "stop", _sequence("stop", self.stop))
+        _set(self, "stop_token_ids", _sequence("stop_token_ids", self.stop_token_ids))
+
+        _integer("n", self.n, 1, MAX_CHOICES)
+        if self.max_tokens is not None:
+            _integer("max_tokens", self.max_tokens, 1, MAX_TOKEN_ID)
+        _integer("min_tokens", self.min_tokens, 0, MAX_TOKEN_ID)
+        if self.max_tokens is not None and self.min_tokens > self.max_tokens:
+            raise InvalidRequest(
+                f"min_tokens ({self.min_tokens}) must not be above max_tokens ({self.max_tokens})", "min_tokens"
+            )
+        _set(self, "temperature", _number("temperature", self.temperature, 0, MAX_TEMPERATURE))
+        _integer("top_k", self.top_k, -1, MAX_TOKEN_ID)
+        _set(self, "top_p", _number("top_p", self.top_p, 0, 1))
+        if self.top_p == 0:
+            raise InvalidRequest("top_p must be above 0", "top_p")
+        _set(self, "min_p", _number("min_p", self.min_p, 0, 1))
+        if self.seed is not None:
+            _integer("seed", self.seed, -(2**63), 2**63 - 1)
+        for name in ("ignore_eos", "include_stop_str_in_output", "skip_special_tokens"):
+            if not isinstance(getattr(self, name), bool):
+                raise InvalidRequest(f"{name} must be true or false", name)
+        self._check_stops()
+
+    def _check_stops(self) -> None:
+        if len(self.stop) > MAX_STOP_STRINGS:
+            raise InvalidRequest(f"stop may hold at most {MAX_STOP_STRINGS} strings", "stop")
+        for text in self.stop:
+            if not isinstance(text, str) or not text:
+                raise InvalidRequest("stop must be a string or strings, none of them empty", "stop")
+            if len(text) > MAX_STOP_CHARS:
+                raise InvalidRequest(f"a stop string may have at most {MAX_STOP_CHARS} characters", "stop")
+            if any("\ud800" <= char <= "\udfff" for char in text):
+                raise InvalidRequest("stop must not hold half of a surrogate pair", "stop")
+        if len(self.stop_token_ids) > MAX_STOP_IDS:
+            raise InvalidRequest(f"stop_token_ids may hold at most {MAX_STOP_IDS} ids", "stop_token_ids")
+        for token in self.stop_token_ids:
+            _integer("stop_token_ids", token, 0, MAX_TOKEN_ID)
+
+    @property
+    def greedy(self) -> bool:
+        return self.temperature < GREEDY_BELOW
+
+
+def _sequence(name: str, value: object) -> tuple[object, ...]:
+    if value is None:
+        return ()
+    if not isinstance(value, (list, tuple)):
+        raise InvalidRequest(f"{name} must be a list", name)
+    return tuple(value)
+
+
+def _integer(name: str, value: object, low: int, high: int) -> None:
+    if isinstance(value, bool) or not isinstance(value, int):
+        raise InvalidRequest(f"{name} must be an integer", name)
+    if not low <= value <= high:
+        raise InvalidRequest(f"{name} must be between {low} and {high}", name)
+
+
+def _number(name: str, value: object, low: float, high: float) -> float:
+    if isinstance(value, bool) or not isinstance(value, (int, float)):
+        raise InvalidRequest(f"{name} must be a number", name)
+    if not low <= value <= high:  # NaN compares false
+        raise InvalidRequest(f"{name} must be between {low:g} and {high:g}", name)
+    number = float(value)
+    assert math.isfinite(number)
+    return number

@@ -1,0 +1,140 @@
+"""The board: one row of numbers for each process, in shared memory, written by that process alone.
+
+/metrics, /health, the supervisor and whoever looks at a running server read it; reading costs the
+engine nothing. Every role's columns are declared here, with their meaning: this table is the list of
+metrics. Values are int64; `_seconds` metrics are kept in nanoseconds and shown in seconds.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+
+from ..common.types import State
+
+_WORDS = 64
+
+
+@dataclass(frozen=True, slots=True)
+class Column:
+    """One number of a process. `kind` is Prometheus'; an `info` is a fact and not a metric."""
+
+    name: str
+    kind: Literal["counter", "gauge", "info"]
+    help: str
+
+    @property
+    def in_nanoseconds(self) -> bool:
+        return self.name.endswith("_seconds")
+
+
+_EVERY_ROLE = (
+    Column("state", "info", "A State"),
+    Column("pid", "info", "Process id"),
+    Column("heartbeat", "info", "Monotonic clock at the last pass of the main loop, ns"),
+    Column("bad_frames", "counter", "Frames on internal wires that were no message and were dropped"),
+)
+
+COLUMNS: dict[str, tuple[Column, ...]] = {
+    "ingest": _EVERY_ROLE
+    + (
+        Column("http_requests", "counter", "HTTP requests to routes that generate"),
+        Column("http_refused", "counter", "Requests to generate that were refused with a 4xx"),
+        Column("requests_live", "gauge", "Choices that ingest is waiting for"),
+        Column("prompt_ring_tokens", "gauge", "Tokens in the prompt ring"),
+    ),
+    "scheduler": _EVERY_ROLE
+    + (
+        Column("requests_running", "gauge", "Requests that hold KV blocks"),
+        Column("requests_waiting", "gauge", "Requests that wait for admission"),
+        Column("requests", "counter", "Requests submitted"),
+        Column("requests_finished", "counter", "Requests ended, for whatever reason"),
+        Column("requests_rejected", "counter", "Requests that can never run"),
+        Column("preemptions", "counter", "Requests that lost their blocks and started again"),
+        Column("recomputed_tokens", "counter", "Tokens computed again after a preemption"),
+        Column("prompt_tokens", "counter", "Prompt tokens planned"),
+        Column("generation_tokens", "counter", "Tokens generated and emitted"),
+        Column("steps_planned", "counter", "Steps planned"),
+        Column("blocks_total", "gauge", "KV cache blocks"),
+        Column("blocks_free", "gauge", "KV cache blocks that nobody uses"),
+        Column("late_results", "counter", "Results of rows that had ended or been preempted"),
+        Column("token_ring_tokens", "gauge", "Tokens in the ring to output"),
+    ),
+    "executor": _EVERY_ROLE
+    + (
+        Column("max_model_len", "info", "Tokens that a request may have, prompt and output together"),
+        Column("vocab_size", "info", "Token ids are below this"),
+        Column("steps_run", "counter", "Steps run"),
+        Column("step_seconds", "counter", "Time spent in steps"),
+        Column("row_errors", "counter", "Rows that failed"),
+    ),
+    "output": _EVERY_ROLE
+    + (
+        Column("detokenized_tokens", "counter", "Tokens turned into text"),
+        Column("stop_strings", "counter", "Requests ended by a stop string"),
+        Column("unknown_requests", "counter", "Rows of requests that had ended here"),
+    ),
+    "publisher": _EVERY_ROLE
+    + (
+        Column("kv_event_batches", "counter", "KV event batches received"),
+        Column("kv_event_batches_lost", "counter", "KV event batches that never arrived"),
+    ),
+    "supervisor": _EVERY_ROLE,
+}
+
+
+class Row:
+    """A process's own row. Columns are set and read by name."""
+
+    def __init__(self, role: str, words: np.ndarray) -> None:
+        self.role = role
+        self._words = words
+        self._place = {column.name: place for place, column in enumerate(COLUMNS[role])}
+
+    def __getitem__(self, name: str) -> int:
+        return int(self._words[self._place[name]])
+
+    def __setitem__(self, name: str, value: int) -> None:
+        self._words[self._place[name]] = value
+
+    def add(self, name: str, value: int = 1) -> None:
+        self._words[self._place[name]] += value
+
+    def beat(self) -> None:
+        """Say that the main loop has come round."""
+        self["heartbeat"] = time.monotonic_ns()
+
+    @property
+    def state(self) -> State:
+        return State(self["state"])
+
+    def enter(self, state: State) -> None:
+        """Say what this process is doing."""
+        self["state"] = state
+        self["pid"] = os.getpid()
+        self.beat()
+
+
+def board_bytes(processes: int) -> int:
+    """The memory that a board with so many rows takes."""
+    return 8 * _WORDS * processes
+
+
+class Board:
+    """All rows, over zeroed memory of board_bytes(len(names)) bytes. A name is a role and a number."""
+
+    def __init__(self, memory: memoryview | bytearray, names: Sequence[str]) -> None:
+        words = np.frombuffer(memory, np.int64, _WORDS * len(names)).reshape(len(names), _WORDS)
+        self.rows = {name: Row(name.rstrip("0123456789"), row) for name, row in zip(names, words, strict=True)}
+
+    def row(self, name: str) -> Row:
+        return self.rows[name]
+
+    def of_role(self, role: str) -> list[Row]:
+        """The rows of all processes of a role, in order."""
+        return [row for row in self.rows.values() if row.role == role]

@@ -1,0 +1,240 @@
+"""Every message that travels between processes, on one page, in the order of the four strokes.
+
+Messages are frozen. A `bytes` field that is called a column holds a little-endian array with one entry
+per row of the message; `columns()` says which. Token arrays do not travel in messages: they lie in
+rings and step slots, and a message says where. The unions at the end say what each wire may carry.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from ..common.types import Finish, State
+
+# Ingest to scheduler
+
+
+@dataclass(frozen=True, slots=True)
+class Sampling:
+    """How the executor chooses a row's tokens. `temperature` 0 is greedy; 0, 1 and 0 switch the filters off."""
+
+    temperature: float
+    top_k: int
+    top_p: float
+    min_p: float
+    seed: int
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """When the scheduler ends a request. `max_tokens` is at least 1."""
+
+    max_tokens: int
+    min_tokens: int
+    ignore_eos: bool
+    stop_token_ids: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Submit:
+    """A request. Its prompt lies in the prompt ring at `prompt_at`; `ticket` is an encoded Ticket for output."""
+
+    rid: int
+    epoch: int
+    prompt_at: int
+    prompt_tokens: int
+    sampling: Sampling
+    limits: Limits
+    ticket: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class Abort:
+    """End a request for `reason`. With STOP, a stop string was found in its output, after `keep` tokens."""
+
+    rid: int
+    epoch: int
+    reason: Finish
+    keep: int
+
+
+# Scheduler to executor, and back
+
+
+@dataclass(frozen=True, slots=True)
+class NewRow:
+    """A request takes a row of the executor: from now on the row samples like this.
+
+    Below position `masked_until` the row never samples one of `masked_token_ids` (min_tokens).
+    """
+
+    row: int
+    sampling: Sampling
+    masked_until: int = 0
+    masked_token_ids: tuple[int, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class StepPlan:
+    """One step. Its arrays lie in step slot `slot` (see ipc/plan.py); these are their lengths."""
+
+    step: int
+    slot: int
+    rows: int
+    tokens: int
+    blocks: int
+    new_rows: tuple[NewRow, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Hello:
+    """The executor's first message: what it can hold. `vocab_size` bounds the token ids."""
+
+    num_blocks: int
+    block_size: int
+    max_model_len: int
+    vocab_size: int
+    eos_token_ids: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class RowError:
+    """A row of a step that failed, with the cause in words. Its sampled token is void."""
+
+    index: int
+    cause: str
+
+
+@dataclass(frozen=True, slots=True)
+class StepDone:
+    """A step has run; the sampled tokens lie in its slot."""
+
+    step: int
+    slot: int
+    errors: tuple[RowError, ...]
+
+
+# Scheduler to output
+
+
+@dataclass(frozen=True, slots=True)
+class Opened:
+    """The first word about a request, before or beside its first tokens."""
+
+    rid: int
+    epoch: int
+    cached_tokens: int
+    ticket: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class Ended:
+    """The last word about a request.
+
+    After STOP its last token is the EOS token or a stop id, and `stop_token` is that stop id, or -1 for
+    EOS. `detail` says more about ERROR and REJECTED.
+    """
+
+    rid: int
+    finish: Finish
+    stop_token: int
+    detail: str
+
+
+@dataclass(frozen=True, slots=True)
+class Emit:
+    """New tokens of some requests, laid one after the other in the token ring at `tokens_at`.
+
+    Columns: `rids` int64, `counts` int32 (how many of the tokens belong to each, in order).
+    """
+
+    opened: tuple[Opened, ...]
+    rids: bytes
+    counts: bytes
+    tokens_at: int
+    tokens: int
+    ended: tuple[Ended, ...]
+
+
+# Output to ingest
+
+
+@dataclass(frozen=True, slots=True)
+class Ticket:
+    """What output must know about a request; travels inside Submit and Opened, encoded."""
+
+    reply_to: str
+    stop: tuple[str, ...]
+    include_stop: bool
+    skip_special: bool
+    min_tokens: int
+
+
+@dataclass(frozen=True, slots=True)
+class Ending:
+    """The end of a request as its client sees it. `stop_string` or `stop_token` (or neither) is the stop reason."""
+
+    rid: int
+    finish: Finish
+    stop_string: str | None
+    stop_token: int
+    tokens: int
+    cached_tokens: int
+    detail: str
+
+
+@dataclass(frozen=True, slots=True)
+class Text:
+    """New text of some requests. Columns: `rids` int64, `counts` int32 (tokens behind each delta).
+
+    `token_ids` holds their ids (int32), one request after the other. A request that ends has its last
+    delta in the same message or an earlier one.
+    """
+
+    rids: bytes
+    counts: bytes
+    deltas: tuple[str, ...]
+    token_ids: bytes
+    endings: tuple[Ending, ...]
+
+
+# Scheduler to publisher
+
+
+@dataclass(frozen=True, slots=True)
+class KvBatch:
+    """The changes of the KV cache in one step, numbered from 0 without a gap; `events` is encoded."""
+
+    number: int
+    events: bytes
+
+
+# Supervisor and everybody
+
+
+@dataclass(frozen=True, slots=True)
+class Report:
+    """A process tells the supervisor what it is doing, in words an operator reads."""
+
+    state: State
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class Drain:
+    """Take no new requests; report STOPPED when the last one has ended."""
+
+
+FromIngest = Submit | Abort
+FromScheduler = StepPlan
+FromExecutor = Hello | StepDone
+ToOutput = Emit
+FromOutput = Text
+ToPublisher = KvBatch
+ToSupervisor = Report
+FromSupervisor = Drain
+
+Message = (
+    FromIngest | FromScheduler | FromExecutor | ToOutput | FromOutput | ToPublisher | ToSupervisor | FromSupervisor
+)
+Part = Sampling | Limits | NewRow | RowError | Opened | Ended | Ending | Ticket

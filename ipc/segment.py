@@ -1,0 +1,121 @@
+"""Named shared memory: files in /dev/shm that belong to one server and die with it.
+
+A name carries its owner, the supervisor's pid and start time, so that whatever a killed server left
+behind is found and removed by the next one. Space is reserved when a segment is made: a full /dev/shm is
+an error at the start, not a SIGBUS in the middle of a request.
+"""
+
+from __future__ import annotations
+
+import errno
+import mmap
+import os
+import re
+import shutil
+from pathlib import Path
+
+from ..common.errors import ResourceError
+
+FOLDER = Path("/dev/shm")
+BOARD = "board"
+"""The segment of the board."""
+
+_PREFIX = "fourstroke"
+_OWNED = re.compile(rf"{_PREFIX}-(\d+)-(\d+)(\..*)?")
+
+
+def ring_name(writer: str, reader: str) -> str:
+    """The segment of the token ring from one process to another."""
+    return f"ring.{writer}.{reader}"
+
+
+def steps_name(scheduler: str) -> str:
+    """The segment of the step slots that a scheduler shares with its executor."""
+    return f"steps.{scheduler}"
+
+
+def owner_tag(pid: int | None = None) -> str:
+    """What marks the belongings of a process: its pid and its start time, since pids come back."""
+    pid = os.getpid() if pid is None else pid
+    return f"{pid}-{_start_time(pid)}"
+
+
+def owned_name(owner: str) -> str:
+    """The name, or the beginning of the name, of what an owner owns."""
+    return f"{_PREFIX}-{owner}"
+
+
+def _start_time(pid: int) -> int | None:
+    """Clock ticks from boot to the start of a process; None if there is no such process."""
+    try:
+        stat = Path(f"/proc/{pid}/stat").read_text()
+    except (FileNotFoundError, ProcessLookupError):
+        return None
+    return int(stat.rpartition(")")[2].split()[19])
+
+
+def reclaim(folder: Path) -> int:
+    """Remove from a folder what belongs to owners that are dead; return how many entries went."""
+    removed = 0
+    for entry in folder.iterdir():
+        match = _OWNED.fullmatch(entry.name)
+        if match is None or _start_time(int(match[1])) == int(match[2]):
+            continue
+        try:
+            if entry.is_dir():
+                shutil.rmtree(entry)
+            else:
+                entry.unlink()
+        except (FileNotFoundError, PermissionError):
+            continue  # another server reclaims it at this moment, or it is another user's
+        removed += 1
+    return removed
+
+
+class Segment:
+    """A piece of shared memory, mapped read-write. `memory` is a writable buffer over all of it."""
+
+    def __init__(self, path: Path, mapped: mmap.mmap) -> None:
+        self._path = path
+        self._mapped = mapped
+        self.memory = memoryview(mapped)
+
+    @classmethod
+    def create(cls, owner: str, name: str, size: int) -> Segment:
+        """Make a segment of `size` bytes, zeroed. Raises ResourceError if there is no room for it."""
+        path = _path(owner, name)
+        fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
+        try:
+            os.posix_fallocate(fd, 0, size)
+            return cls(path, mmap.mmap(fd, size))
+        except OSError as error:
+            path.unlink()
+            if error.errno not in (errno.ENOSPC, errno.ENOMEM):
+                raise
+            raise ResourceError(
+                f"{FOLDER} has no room for {size / 2**20:.1f} MiB of shared memory ({name}): "
+                f"make it larger (docker run --shm-size=1g), or lower --max-num-batched-tokens"
+            ) from None
+        finally:
+            os.close(fd)
+
+    @classmethod
+    def attach(cls, owner: str, name: str) -> Segment:
+        """Map a segment that its owner has made. Raises ResourceError if it is gone."""
+        path = _path(owner, name)
+        try:
+            fd = os.open(path, os.O_RDWR | os.O_CLOEXEC)
+        except FileNotFoundError:
+            raise ResourceError(f"the shared memory {path} is gone; is the server stopping?") from None
+        try:
+            return cls(path, mmap.mmap(fd, os.fstat(fd).st_size))
+        finally:
+            os.close(fd)
+
+    def unlink(self) -> None:
+        """Remove the name. The memory stays until the last process that maps it has gone."""
+        self._path.unlink(missing_ok=True)
+
+
+def _path(owner: str, name: str) -> Path:
+    return FOLDER / f"{owned_name(owner)}.{name}"

@@ -1,0 +1,145 @@
+"""One started process as the supervisor sees it: its handle, its reports, and its end in words."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Sequence
+
+import zmq
+
+from ..common.types import State
+from ..ipc.wire import Inbox
+from .output import Output
+from .topology import ProcessSpec
+
+EXIT_REFUSED = 3
+"""Exit status of a process that ended on purpose and has reported why."""
+
+LAST_REPORT_S = 1.0
+"""How long a report may still be on its way when its sender is dead already."""
+
+
+class Child:
+    """A running process. `state` and `text` are its last report; `status` is None until it has ended."""
+
+    def __init__(self, spec: ProcessSpec, arguments: list[str], inbox: Inbox, pass_fds: Sequence[int]) -> None:
+        self.name = spec.name
+        self.role = spec.role
+        self.inbox = inbox
+        self.state = State.STARTING
+        self.text = "no word yet"
+        self.may_end = False
+        self.killed = False
+        self.status: int | None = None
+        self._started_s = time.monotonic()
+        self._popen = subprocess.Popen(
+            # -P: modules never come from the folder in which the server happens to be started.
+            [sys.executable, "-P", "-m", spec.module, *arguments],
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            env={**os.environ, **spec.env},
+            pass_fds=pass_fds,
+            start_new_session=True,  # a Ctrl-C at the terminal is for the launcher to handle
+        )
+        assert self._popen.stdout is not None
+        self._pipe = self._popen.stdout
+        self.output = Output(self._pipe.fileno())
+        self.pidfd = os.pidfd_open(self._popen.pid)
+
+    @property
+    def alive(self) -> bool:
+        return self.status is None
+
+    @property
+    def ready(self) -> bool:
+        return self.state == State.READY
+
+    @property
+    def stopped(self) -> bool:
+        """Whether it has done what it was asked to finish, or is gone."""
+        return self.state == State.STOPPED or not self.alive
+
+    def read_reports(self) -> bool:
+        """Take in what the process reports; true if its state or text is another now."""
+        before = self.state, self.text
+        for report in self.inbox.drain():
+            self.state, self.text = report.state, report.text
+        return (self.state, self.text) != before
+
+    def said(self) -> str:
+        """Its last report for an operator, with the time that it took to get ready."""
+        if not self.ready:
+            return self.text
+        seconds = f"ready in {time.monotonic() - self._started_s:.1f} s"
+        return seconds if self.text in ("", "ready") else f"{seconds}: {self.text}"
+
+    def terminate(self) -> None:
+        """Ask the process to end."""
+        self.may_end = True
+        if self.alive:
+            self._popen.terminate()
+
+    def kill(self) -> None:
+        """End the process and what it has started without asking, unless it has ended."""
+        if self.alive:
+            self.killed = True
+            os.killpg(self._popen.pid, signal.SIGKILL)
+
+    def reap(self) -> None:
+        """Take in the end of the process, which has come: its status, last lines and last report."""
+        self.status = self._popen.wait()
+        self.output.finish()
+        if self.status > 0 and self.state != State.FAILED:
+            zmq.select([self.inbox.socket], [], [], LAST_REPORT_S)
+        self.read_reports()
+
+    def close(self) -> None:
+        os.close(self.pidfd)
+        self._pipe.close()
+
+    # Its end in words
+
+    @property
+    def failed(self) -> bool:
+        """Whether it ended unasked, or asked but with an error."""
+        return self.status is not None and (not self.may_end or self.status > 0)
+
+    @property
+    def refused(self) -> bool:
+        """Whether it ended on purpose, for a reason that it reported."""
+        return self.status == EXIT_REFUSED and self.state == State.FAILED
+
+    def end(self) -> str:
+        """How it ended."""
+        assert self.status is not None
+        return end_in_words(self.status)
+
+    def last_words(self) -> list[str]:
+        """The last lines that it printed, if it died without a report."""
+        return [] if self.state == State.FAILED else list(self.output.tail)
+
+    def cause_of_death(self) -> str:
+        """Why it ended, in one line."""
+        if self.state == State.FAILED:
+            return f"{self.name}: {self.text}"
+        last = next((line.strip() for line in reversed(self.output.tail) if line.strip()), None)
+        return f"{self.name} {self.end()}" + (f"; its last line: {last}" if last else "")
+
+
+def end_in_words(status: int) -> str:
+    """An exit status as Popen has it, in words."""
+    if status == 0:
+        return "ended unasked (exit status 0)"
+    if status > 0:
+        return f"failed (exit status {status})"
+    try:
+        name = signal.Signals(-status).name
+    except ValueError:
+        name = f"signal {-status}"
+    hint = " (did the machine run out of memory?)" if -status == signal.SIGKILL else ""
+    return f"was killed by {name}{hint}"

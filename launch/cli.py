@@ -1,0 +1,135 @@
+"""The `fourstroke` command: serve, generate, chat.
+
+An error is one line, `fourstroke: error: ...`, and an exit status:
+
+    0    done, or stopped as asked
+    1    something failed: a process died, a server does not answer
+    2    the command line or a parameter is wrong
+    3    refused: what is asked for cannot be done here (no such model, port taken, too little memory)
+    130  interrupted by Ctrl-C;  143  by SIGTERM (a server that is up drains and exits with 0 instead)
+"""
+
+from __future__ import annotations
+
+import argparse
+import dataclasses
+import os
+import signal
+import sys
+from collections.abc import Sequence
+
+import setproctitle
+
+from ..common.config import Config
+from ..common.errors import ConfigError, FourstrokeError, InvalidRequest, ServerError
+from ..common.types import SamplingParams
+from . import listener as listening
+from .console import say
+from .machine import raise_file_limit, usable_cores
+from .model_source import DEFAULT_NAME, resolve_model
+from .options import ENGINE, HTTP, given
+from .parser import KEY_VARIABLE, make_parser
+from .picture import picture
+from .supervisor import supervise
+from .topology import build
+
+_EXIT_TERMINATED = 128 + signal.SIGTERM
+
+
+def main() -> None:
+    """The console script: run the command line and exit with its status."""
+    # So that a private server, or a half-fetched model, is cleared away before the end.
+    signal.signal(signal.SIGTERM, lambda _number, _frame: sys.exit(_EXIT_TERMINATED))
+    sys.exit(run(sys.argv[1:]))
+
+
+def run(arguments: Sequence[str]) -> int:
+    """Run a command and return its exit status."""
+    try:
+        namespace = make_parser().parse_args(arguments)
+        _COMMANDS[namespace.command](namespace)
+    except FourstrokeError as error:
+        say("fourstroke: error: " + " ".join(str(error).split()))
+        return exit_status(error)
+    except KeyboardInterrupt:
+        return 128 + signal.SIGINT
+    return 0
+
+
+def exit_status(error: FourstrokeError) -> int:
+    """The exit status that stands for an error."""
+    if isinstance(error, ConfigError | InvalidRequest):
+        return 2
+    return 1 if isinstance(error, ServerError) else 3
+
+
+def _serve(namespace: argparse.Namespace) -> None:
+    setproctitle.setproctitle("fourstroke: launcher")  # takes the command line, and the key on it, out of `ps`
+    config = _config(namespace)
+    if namespace.show_topology:
+        sys.stdout.write(picture(build(config, usable_cores())) + "\n")
+        return
+    raise_file_limit()
+    listener = listening.bind(config)  # before a model is fetched, which may take minutes
+    try:
+        path, name = resolve_model(namespace.model)
+        names = config.served_model_names if namespace.served_model_name else (name,)
+        config = dataclasses.replace(config, model=str(path), served_model_names=names)
+        supervise(config, build(config, usable_cores()), listener, namespace.stop_on_eof)
+    finally:
+        listening.close(listener)
+
+
+def _config(namespace: argparse.Namespace) -> Config:
+    """The configuration, checked, with the model still under the name that the user gave it."""
+    name = DEFAULT_NAME if namespace.model is None else namespace.model
+    return Config(
+        model=name,
+        served_model_names=tuple(dict.fromkeys(namespace.served_model_name or [name])),
+        api_key=_api_key(namespace),
+        **given(namespace, HTTP + ENGINE),
+    )
+
+
+def _api_key(namespace: argparse.Namespace) -> str | None:
+    if namespace.api_key is not None:
+        return str(namespace.api_key)
+    return os.environ.get(KEY_VARIABLE) or None
+
+
+def _generate(namespace: argparse.Namespace) -> None:
+    params = _sampling(namespace)
+    from .llm import LLM  # here: `serve` should not wait for a progress bar's package
+
+    with LLM(namespace.model, **given(namespace, ENGINE)) as llm:
+        completions = llm.generate(namespace.prompts, params, progress=len(namespace.prompts) > 1)
+    for completion in completions:
+        if len(completions) > 1:
+            sys.stdout.write(f"> {completion.prompt}\n")
+        sys.stdout.write(completion.text + "\n")
+
+
+def _chat(namespace: argparse.Namespace) -> None:
+    params = _sampling(namespace)
+    from .chat import Chat  # here, as above
+    from .client import Client
+    from .llm import LLM
+
+    if namespace.url is not None:
+        setproctitle.setproctitle("fourstroke: chat")  # the key on the command line
+        Chat(Client(namespace.url, _api_key(namespace)), params, namespace.system, namespace.model).run()
+        return
+    with LLM(namespace.model, **given(namespace, ENGINE)) as llm:
+        Chat(Client(llm.url), params, namespace.system).run()
+
+
+def _sampling(namespace: argparse.Namespace) -> SamplingParams:
+    return SamplingParams(
+        max_tokens=namespace.max_tokens,
+        temperature=namespace.temperature,
+        top_p=namespace.top_p,
+        seed=namespace.seed,
+    )
+
+
+_COMMANDS = {"serve": _serve, "generate": _generate, "chat": _chat}

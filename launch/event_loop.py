@@ -1,0 +1,49 @@
+"""One poll over everything the launcher waits for: wires, pipes, process handles and signals.
+
+It knows no process: a source that becomes readable calls its callback, and `until` returns as soon as
+its condition holds. Between events the launcher uses no CPU.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from typing import Any
+
+import zmq
+
+Source = Any
+"""A file descriptor or a ZeroMQ socket."""
+
+
+class EventLoop:
+    def __init__(self) -> None:
+        self._poller = zmq.Poller()
+        self._callbacks: dict[Source, Callable[[], None]] = {}
+
+    def add(self, source: Source, callback: Callable[[], None]) -> None:
+        """Call `callback` whenever `source` can be read or has been closed at its other end."""
+        self._callbacks[source] = callback
+        self._poller.register(source, zmq.POLLIN)
+
+    def remove(self, source: Source) -> None:
+        """Forget a source; must come before it is closed, since its number will be used again."""
+        if self._callbacks.pop(source, None) is not None:
+            self._poller.unregister(source)
+
+    def until(self, done: Callable[[], bool], timeout_s: float | None = None) -> bool:
+        """Serve events until `done()` holds; false if that took longer than `timeout_s`."""
+        deadline = None if timeout_s is None else time.monotonic() + timeout_s
+        while not done():
+            left_ms = None if deadline is None else (deadline - time.monotonic()) * 1000
+            if left_ms is not None and left_ms <= 0:
+                return False
+            self._serve(left_ms)
+        return True
+
+    def _serve(self, timeout_ms: float | None) -> None:
+        # Rounded up: a poll of 0 ms for the last fraction of one would spin.
+        for source, _ in self._poller.poll(None if timeout_ms is None else int(timeout_ms) + 1):
+            callback = self._callbacks.get(source)
+            if callback is not None:  # an earlier callback of this round may have removed it
+                callback()

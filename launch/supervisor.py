@@ -1,0 +1,211 @@
+"""The life of a server: start every process, wait until all are ready, watch them, stop them in order.
+
+One thread and one poll. What happens is written into the children and into three plain facts (stop
+signals, a closed owner, a death); the phases below wait on those facts. The supervisor knows no roles but
+ingest, which gets the listening socket and is drained first.
+
+The server stops when asked (SIGTERM, SIGINT or SIGHUP: requests end first, for up to the drain time-out; a second
+signal skips that, a third kills), when its owner goes away (--stop-on-eof), or when a process dies.
+"""
+
+from __future__ import annotations
+
+import os
+import socket
+import time
+
+import zmq
+
+from ..common.config import Config
+from ..common.errors import FourstrokeError, ResourceError, ServerError
+from ..common.types import State
+from ..ipc.board import Board
+from ..ipc.messages import Drain, Report
+from ..ipc.segment import BOARD
+from ..ipc.wire import address, open_inbox, open_outbox
+from . import listener as listening
+from .child import Child
+from .console import announce, say
+from .event_loop import EventLoop
+from .signals import StopSignals
+from .surroundings import Surroundings, surroundings
+from .topology import STROKES, SUPERVISOR, ProcessSpec, Topology, assignment
+
+STOP_TIMEOUT_S = 5.0
+"""How long processes may take to end when they are asked to, before they are killed."""
+
+
+class RefusalError(FourstrokeError):
+    """A process could not do what the configuration asks, and said why."""
+
+
+def supervise(config: Config, topology: Topology, listener: socket.socket, stop_on_eof: int | None = None) -> None:
+    """Run a server on a listening socket until it is asked to stop; the socket is closed then.
+
+    `stop_on_eof` is a file descriptor: when its other end is closed, the server stops at once. Raises
+    ResourceError if it cannot be set up, RefusalError or ServerError with the cause if a process ended.
+    """
+    signals = StopSignals()
+    try:
+        with surroundings(topology) as made:
+            _Supervisor(config, topology, listener, signals, made).run(stop_on_eof)
+    finally:
+        signals.close()
+
+
+class _Supervisor:
+    def __init__(
+        self, config: Config, topology: Topology, listener: socket.socket, signals: StopSignals, made: Surroundings
+    ) -> None:
+        self._config = config
+        self._topology = topology
+        self._listener = listener
+        self._signals = signals
+        self._made = made
+        self._row = Board(made.segments[BOARD].memory, topology.board).row(SUPERVISOR)
+        self._context: zmq.Context[zmq.Socket[bytes]] = zmq.Context()
+        self._loop = EventLoop()
+        self._children: dict[str, Child] = {}
+        self._owner_gone = False
+        self._death: Child | None = None
+
+    def run(self, stop_on_eof: int | None) -> None:
+        self._loop.add(self._signals.fileno(), self._on_signal)
+        if stop_on_eof is not None:
+            self._loop.add(stop_on_eof, lambda: self._on_owner(stop_on_eof))
+        self._row.enter(State.STARTING)
+        started_s = time.monotonic()
+        try:
+            for spec in self._topology.processes:
+                self._start(spec)
+            if self._await_ready():
+                self._row.enter(State.READY)
+                announce(self._welcome(time.monotonic() - started_s))
+                self._loop.until(lambda: self._interrupted)
+                self._drain()
+        finally:
+            self._stop()
+        self._tell_the_truth()
+
+    # Phases
+
+    def _start(self, spec: ProcessSpec) -> None:
+        folder = self._made.folder
+        told = assignment(
+            spec,
+            self._topology,
+            self._config,
+            supervisor_pid=os.getpid(),
+            socket_folder=str(folder),
+            owner=self._made.owner,
+        )
+        path = folder / f"{spec.name}.json"
+        path.touch(mode=0o600)  # it may hold the API key
+        told.save(path)
+        inbox = open_inbox(self._context, address(str(folder), spec.name, SUPERVISOR), spec.name, Report)
+        arguments = [str(path)]
+        fds = [self._listener.fileno()] if spec.role == "ingest" else []
+        for fd in fds:
+            arguments += ["--listen-fd", str(fd)]
+        try:
+            child = Child(spec, arguments, inbox, fds)
+        except OSError as error:
+            raise ResourceError(f"cannot start {spec.name}: {error.strerror}") from None
+        self._children[spec.name] = child
+        self._loop.add(inbox.socket, lambda: self._on_report(child))
+        self._loop.add(child.output.fileno(), lambda: self._on_output(child))
+        self._loop.add(child.pidfd, lambda: self._on_exit(child))
+
+    def _await_ready(self) -> bool:
+        """True once every process is ready; false if the server is to stop before that."""
+        timeout_s = self._config.start_timeout_s
+        children = self._children.values()
+        if not self._loop.until(lambda: self._interrupted or all(child.ready for child in children), timeout_s):
+            late = ", ".join(f"{child.name} ({child.text})" for child in children if not child.ready)
+            raise ServerError(f"not ready within --start-timeout {timeout_s:g} s: {late}")
+        return not self._interrupted
+
+    def _drain(self) -> None:
+        """Let the requests that run come to their end, unless there is a reason to hurry."""
+        if self._in_a_hurry:
+            return
+        self._row.enter(State.DRAINING)
+        listening.close(self._listener)
+        (ingest,) = [child for child in self._children.values() if child.role == "ingest"]
+        ingest.may_end = True
+        where = address(str(self._made.folder), SUPERVISOR, ingest.name)
+        open_outbox(self._context, where, ingest.name).send(Drain())
+        timeout_s = self._config.drain_timeout_s
+        if not self._loop.until(lambda: ingest.stopped or self._in_a_hurry, timeout_s):
+            say(f"fourstroke: some requests did not end within --drain-timeout {timeout_s:g} s and are cut off")
+
+    def _stop(self) -> None:
+        """End every process: SIGTERM in the order of the strokes, SIGKILL for who has not ended in time."""
+        listening.close(self._listener)
+        signals_so_far = self._signals.count
+        children = sorted(self._children.values(), key=lambda child: STROKES.index(child.role))
+        for child in children:
+            child.terminate()
+
+        def all_ended() -> bool:
+            return not any(child.alive for child in children)
+
+        self._loop.until(lambda: all_ended() or self._signals.count > signals_so_far, STOP_TIMEOUT_S)
+        for child in children:
+            child.kill()
+        self._loop.until(all_ended, STOP_TIMEOUT_S)
+        for child in children:
+            child.close()
+        self._row.enter(State.STOPPED)
+        self._context.destroy(linger=0)
+
+    def _tell_the_truth(self) -> None:
+        """Raise what went wrong, if anything did."""
+        if self._death is not None:
+            if self._death.refused:
+                raise RefusalError(self._death.cause_of_death())
+            for line in self._death.last_words():
+                say(f"    | {line}")
+            raise ServerError(self._death.cause_of_death())
+        killed = [child.name for child in self._children.values() if child.killed]
+        if killed:
+            raise ServerError(f"{', '.join(killed)} did not end when asked to and had to be killed")
+
+    # The facts that the phases wait on, and the events that make them
+
+    @property
+    def _interrupted(self) -> bool:
+        return self._signals.count > 0 or self._owner_gone or self._death is not None
+
+    @property
+    def _in_a_hurry(self) -> bool:
+        return self._signals.count > 1 or self._owner_gone or self._death is not None
+
+    def _on_signal(self) -> None:
+        for name in self._signals.read():
+            say(f"fourstroke: {name}, stopping")
+
+    def _on_owner(self, fd: int) -> None:
+        if not os.read(fd, 4096):
+            self._loop.remove(fd)
+            self._owner_gone = True
+
+    def _on_output(self, child: Child) -> None:
+        if not child.output.pump():
+            self._loop.remove(child.output.fileno())
+
+    def _on_report(self, child: Child) -> None:
+        if child.read_reports():
+            say(f"{child.name:<12}{child.said()}")
+
+    def _on_exit(self, child: Child) -> None:
+        for source in (child.pidfd, child.inbox.socket, child.output.fileno()):
+            self._loop.remove(source)
+        child.reap()
+        if self._death is None and child.failed:
+            self._death = child
+            say(f"{child.name:<12}{child.end()}")
+
+    def _welcome(self, seconds: float) -> str:
+        names = ", ".join(self._config.served_model_names)
+        return f"fourstroke serves {names} on {listening.url(self._listener)} (ready in {seconds:.1f} s)"

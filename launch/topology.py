@@ -1,0 +1,129 @@
+"""Which processes, wires and shared memory a server is made of. Pure: a Config in, a description out.
+
+The command line prints it, the supervisor builds it, tests make others. Processes stand in the order in
+which they are started: the executor first, because loading a model takes longest. Their modules are
+dotted strings: the launcher never imports what they import.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from ..common.config import Assignment, Config
+from ..ipc.board import board_bytes
+from ..ipc.plan import StepShape, slots_for_depth
+from ..ipc.ring import ring_bytes
+from ..ipc.segment import BOARD, ring_name, steps_name
+
+SUPERVISOR = "supervisor"
+"""The launcher's own name on wires and on the board."""
+
+STROKES = ("ingest", "scheduler", "executor", "output", "publisher")
+"""Roles in the order in which work flows through them, which is the order of stopping."""
+
+PROMPT_RING_TOKENS = 1 << 21
+TOKEN_RING_TOKENS = 1 << 18
+
+_EXECUTORS = {"model": "fourstroke.procs.executor.main", "fake": "fourstroke.procs.executor.fake"}
+_FLOW = (
+    ("ingest", "scheduler"),
+    ("scheduler", "executor"),
+    ("executor", "scheduler"),
+    ("scheduler", "output"),
+    ("output", "ingest"),
+    ("scheduler", "publisher"),
+)
+
+
+@dataclass(frozen=True, slots=True)
+class ProcessSpec:
+    """One process: what runs, and what is set in its environment beside the launcher's own."""
+
+    name: str
+    role: str
+    module: str
+    env: dict[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class WireSpec:
+    """A one-way wire between two processes."""
+
+    sender: str
+    receiver: str
+
+
+@dataclass(frozen=True, slots=True)
+class SegmentSpec:
+    """A piece of shared memory."""
+
+    name: str
+    bytes: int
+
+
+@dataclass(frozen=True, slots=True)
+class Topology:
+    """A whole server."""
+
+    processes: tuple[ProcessSpec, ...]
+    wires: tuple[WireSpec, ...]
+    segments: tuple[SegmentSpec, ...]
+
+    @property
+    def board(self) -> tuple[str, ...]:
+        """Who has a row on the board, in the order of the rows."""
+        return board_names(self.processes)
+
+
+def build(config: Config, cores: int) -> Topology:
+    """The server that a configuration asks for, on a machine with so many cores to use."""
+    processes = (
+        ProcessSpec("executor0", "executor", _EXECUTORS[config.executor], _executor_env(config.threads or cores)),
+        *(
+            ProcessSpec(f"{role}0", role, f"fourstroke.procs.{role}.main", _SINGLE_THREADED)
+            for role in ("scheduler", "output", "publisher", "ingest")
+        ),
+    )
+    flow = [WireSpec(f"{sender}0", f"{receiver}0") for sender, receiver in _FLOW]
+    reports = [WireSpec(process.name, SUPERVISOR) for process in processes]
+    return Topology(processes, (*flow, *reports, WireSpec(SUPERVISOR, "ingest0")), _segments(config, processes))
+
+
+_SINGLE_THREADED = {"OMP_NUM_THREADS": "1", "TOKENIZERS_PARALLELISM": "false"}
+
+
+def _executor_env(threads: int) -> dict[str, str]:
+    """One OpenMP team, whose idle threads sleep: spinning, they would take the cores of the other processes."""
+    return {"OMP_NUM_THREADS": str(threads), "MKL_NUM_THREADS": str(threads), "OMP_WAIT_POLICY": "PASSIVE"}
+
+
+def _segments(config: Config, processes: tuple[ProcessSpec, ...]) -> tuple[SegmentSpec, ...]:
+    steps = StepShape(config.max_num_seqs, config.max_num_batched_tokens)
+    return (
+        SegmentSpec(BOARD, board_bytes(len(board_names(processes)))),
+        SegmentSpec(ring_name("ingest0", "scheduler0"), ring_bytes(PROMPT_RING_TOKENS)),
+        SegmentSpec(ring_name("scheduler0", "output0"), ring_bytes(TOKEN_RING_TOKENS)),
+        SegmentSpec(steps_name("scheduler0"), steps.memory_bytes(slots_for_depth(config.pipeline_depth))),
+    )
+
+
+def board_names(processes: tuple[ProcessSpec, ...]) -> tuple[str, ...]:
+    return (*(process.name for process in processes), SUPERVISOR)
+
+
+def assignment(
+    spec: ProcessSpec, topology: Topology, config: Config, *, supervisor_pid: int, socket_folder: str, owner: str
+) -> Assignment:
+    """What one process of a topology is told when it starts."""
+    return Assignment(
+        name=spec.name,
+        role=spec.role,
+        index=int(spec.name.removeprefix(spec.role)),
+        supervisor_pid=supervisor_pid,
+        socket_folder=socket_folder,
+        owner=owner,
+        board=topology.board,
+        sends_to=tuple(wire.receiver for wire in topology.wires if wire.sender == spec.name),
+        hears_from=tuple(wire.sender for wire in topology.wires if wire.receiver == spec.name),
+        config=config,
+    )

@@ -1,0 +1,1 @@
+"""Executor: the model on its device."""

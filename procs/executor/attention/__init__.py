@@ -1,0 +1,1 @@
+"""The executor: attention over the paged KV cache."""

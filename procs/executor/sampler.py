@@ -1,0 +1,62 @@
+"""From logits to tokens, one row each. A row's token depends on its own logits, rule and noise only.
+
+If all rows are greedy this costs one pass over the logits. The rest is done row by row by draw.py.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+import torch
+
+from ...common.types import GREEDY_BELOW
+from .draw import CANDIDATES, Filters, draw
+from .noise import uniforms
+
+
+@dataclass(frozen=True, slots=True)
+class Rules:
+    """How rows choose their tokens, a column for each parameter of messages.Sampling."""
+
+    temperature: npt.NDArray[np.float32]
+    top_k: npt.NDArray[np.int64]
+    top_p: npt.NDArray[np.float64]
+    min_p: npt.NDArray[np.float64]
+    seed: npt.NDArray[np.uint64]
+
+    def of(self, rows: npt.NDArray[np.int64]) -> Rules:
+        """The rules of some rows, in that order."""
+        return Rules(self.temperature[rows], self.top_k[rows], self.top_p[rows], self.min_p[rows], self.seed[rows])
+
+    def filters(self, row: int) -> Filters:
+        return Filters(int(self.top_k[row]), float(self.top_p[row]), float(self.min_p[row]))
+
+
+@dataclass(frozen=True, slots=True)
+class Sampled:
+    """Tokens, and which rows could not be sampled: their highest logit is no finite number."""
+
+    tokens: npt.NDArray[np.int64]
+    failed: npt.NDArray[np.bool_]
+
+
+def sample(logits: torch.Tensor, rules: Rules, positions: npt.NDArray[np.int64]) -> Sampled:
+    """Choose a token for each row of logits [rows, vocabulary]; `positions` are those of the new tokens."""
+    highest, best = logits.max(dim=-1)  # NaN counts as the highest
+    tokens = best.numpy()
+    failed = ~torch.isfinite(highest).numpy()
+    random = np.flatnonzero((rules.temperature >= GREEDY_BELOW) & ~failed)
+    if len(random):
+        chosen, rows = rules.of(random), torch.from_numpy(random)
+        scores = (logits[rows].float() - highest[rows].float()[:, None]) / torch.from_numpy(chosen.temperature)[:, None]
+        noise = uniforms(chosen.seed, positions[random].astype(np.uint64))
+        tokens[random] = _draw_rows(scores, chosen, noise)
+    return Sampled(tokens, failed)
+
+
+def _draw_rows(scores: torch.Tensor, rules: Rules, noise: npt.NDArray[np.float64]) -> list[int]:
+    candidates = scores.topk(min(CANDIDATES, scores.shape[1]), dim=-1)[1].numpy()
+    rows = zip(scores.numpy(), candidates, noise, strict=True)
+    return [draw(row, rules.filters(index), float(u), top) for index, (row, top, u) in enumerate(rows)]

@@ -1,0 +1,66 @@
+"""How large the KV cache is and how long a request may get: pure arithmetic, before anything is loaded."""
+
+from __future__ import annotations
+
+import logging
+from dataclasses import dataclass
+
+from ...common.config import Config
+from ...common.errors import ConfigError, ResourceError
+from .models.config import ModelConfig
+
+log = logging.getLogger("fourstroke")
+
+
+@dataclass(frozen=True, slots=True)
+class Sizes:
+    """What the executor can hold."""
+
+    num_blocks: int
+    max_model_len: int
+
+
+def size_cache(config: Config, model: ModelConfig, weight_bytes: int, item_bytes: int, available: int) -> Sizes:
+    """Choose the number of blocks and the longest request; `available` is the machine's free memory in bytes.
+
+    Raises ConfigError for a flag that cannot be kept and ResourceError if memory is short.
+    """
+    wanted = _wanted_length(config, model)
+    block_bytes = config.block_size * model.kv_bytes_per_token(item_bytes)
+    if config.num_blocks is not None:
+        num_blocks = config.num_blocks
+    else:
+        useful = config.max_num_seqs * -(-wanted // config.block_size)
+        num_blocks = min(useful, int(config.memory_fraction * (available - weight_bytes)) // block_bytes)
+    needed = weight_bytes + max(1, num_blocks) * block_bytes
+    if needed > available:
+        raise ResourceError(
+            f"the weights ({_mib(weight_bytes)}) and the KV cache ({_mib(needed - weight_bytes)}) "
+            f"need {_mib(needed)} of memory, but {_mib(available)} are available"
+        )
+    num_blocks = max(1, num_blocks)
+    return Sizes(num_blocks, _fitting_length(config, wanted, num_blocks * config.block_size))
+
+
+def _wanted_length(config: Config, model: ModelConfig) -> int:
+    asked = config.max_model_len
+    if asked is not None and asked > model.max_position:
+        raise ConfigError(f"--max-model-len {asked} is above the model's {model.max_position} tokens")
+    return asked or model.max_position
+
+
+def _fitting_length(config: Config, wanted: int, capacity: int) -> int:
+    """The wanted length, or as much of it as the cache's `capacity` in tokens allows."""
+    if capacity >= wanted:
+        return wanted
+    if config.max_model_len is not None:
+        raise ConfigError(
+            f"--max-model-len {wanted} does not fit into the KV cache of {capacity} tokens: "
+            f"lower it, or raise --num-blocks or --memory-fraction"
+        )
+    log.warning("requests are limited to %d tokens of the model's %d: the KV cache has no more", capacity, wanted)
+    return capacity
+
+
+def _mib(size: int) -> str:
+    return f"{size / 2**20:,.0f} MiB"

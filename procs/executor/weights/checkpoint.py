@@ -1,0 +1,48 @@
+"""What a checkpoint offers to whoever builds a model, and opening one by its path.
+
+Tensors go by Hugging Face's names, whatever the file calls them.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Protocol
+
+import torch
+
+from ....common.errors import ModelError
+from ..models.config import ModelConfig
+from .gguf import GgufCheckpoint
+from .huggingface import HuggingFaceCheckpoint
+
+
+class Checkpoint(Protocol):
+    """An open checkpoint; nothing of its weights has been read yet."""
+
+    config: ModelConfig
+    shapes: Mapping[str, tuple[int, ...]]
+
+    def read(self, name: str) -> torch.Tensor:
+        """A tensor in the shape of `shapes`, in some float dtype. May be called from several threads."""
+        ...
+
+
+def weight_bytes(checkpoint: Checkpoint, item_bytes: int) -> int:
+    """The memory that the loaded weights take; tied embeddings lie there twice, once for each use's order."""
+    elements = sum(map(math.prod, checkpoint.shapes.values()))
+    if checkpoint.config.tied_embeddings:
+        elements += checkpoint.config.vocab_size * checkpoint.config.hidden_size
+    return elements * item_bytes
+
+
+def open_checkpoint(path: Path) -> Checkpoint:
+    """Open a folder in Hugging Face's form or a .gguf file. Raises ModelError if it cannot be served."""
+    if path.is_dir():
+        return HuggingFaceCheckpoint(path)
+    if not path.exists():
+        raise ModelError(f"the model {path} does not exist")
+    if path.suffix != ".gguf":
+        raise ModelError(f"the model {path} is neither a folder nor a .gguf file")
+    return GgufCheckpoint(path)

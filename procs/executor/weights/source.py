@@ -1,0 +1,70 @@
+"""Taking weights out of a checkpoint while a model is built: by name, shape checked, each one once.
+
+At the end `finish` refuses a checkpoint that holds more than the model took. Weights are cast to the
+dtype that the model computes in.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from typing import TypeVar
+
+import torch
+
+from ....common.errors import ModelError
+from .checkpoint import Checkpoint
+
+_LOAD_THREADS = 4
+"""At most; a core each is enough, since dequantising runs in numpy without the interpreter's lock."""
+
+_NOT_WEIGHTS = re.compile(r"rope_freqs\.weight|.*\.rotary_emb\.inv_freq")
+"""Tables that follow from the configuration and that some checkpoints carry along."""
+
+Built = TypeVar("Built")
+
+
+class Weights:
+    """The weights of one checkpoint, handed out once each."""
+
+    def __init__(self, checkpoint: Checkpoint, dtype: torch.dtype, progress: Callable[[float], None]) -> None:
+        """`progress` is told what part of the elements has been read, 0..1."""
+        self.dtype = dtype
+        self._checkpoint = checkpoint
+        self._progress = progress
+        self._left = dict(checkpoint.shapes)
+        self._elements = sum(map(math.prod, self._left.values()))
+        self._elements_read = 0
+
+    def take(self, name: str, *shape: int) -> torch.Tensor:
+        """The tensor of that name. Raises ModelError if it is missing or has another shape."""
+        found = self._left.pop(name, None)
+        if found is None:
+            raise ModelError(f"the checkpoint lacks tensor {name}")
+        if found != shape:
+            raise ModelError(f"tensor {name} has the shape {list(found)}; {list(shape)} is expected")
+        weight = self._checkpoint.read(name).to(self.dtype)
+        self._elements_read += weight.numel()
+        return weight
+
+    def in_parallel(self, parts: list[Callable[[], Built]], threads: int) -> list[Built]:
+        """Build parts of a model, each of which takes its own weights, on a few threads; in order.
+
+        A thread of its own for each part's torch operations: one OpenMP team per loader thread would
+        fight for the same cores.
+        """
+        built = []
+        with ThreadPoolExecutor(min(threads, _LOAD_THREADS), initializer=torch.set_num_threads, initargs=(1,)) as pool:
+            for part in pool.map(lambda build: build(), parts):
+                built.append(part)
+                self._progress(self._elements_read / self._elements)
+        return built
+
+    def finish(self, *, unused: tuple[str, ...] = ()) -> None:
+        """Refuse what is left, except `unused` and tables that are no weights."""
+        left = [name for name in self._left if name not in unused and not _NOT_WEIGHTS.fullmatch(name)]
+        if left:
+            more = f" and {len(left) - 1} more" if len(left) > 1 else ""
+            raise ModelError(f"the model has no use for tensor {left[0]}{more} of the checkpoint")

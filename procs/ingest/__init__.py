@@ -1,0 +1,1 @@
+"""Ingest: HTTP, chat templates, tokenising, and the table of live requests."""

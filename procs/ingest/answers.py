@@ -1,0 +1,92 @@
+"""The JSON of answers: choices, usage, finish reasons, as the OpenAI API has them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from ...common.types import Finish
+from ...ipc.messages import Ending
+from .errors import Refusal
+from .live import Choice, LiveRequest
+from .parameters import Route
+
+_OBJECTS: dict[Route, str] = {"completions": "text_completion", "chat": "chat.completion"}
+
+_REASONS = {Finish.STOP: "stop", Finish.LENGTH: "length", Finish.ABORT: "abort", Finish.TIMEOUT: "timeout"}
+
+
+@dataclass(frozen=True, slots=True)
+class Head:
+    """What all parts of an answer share. `created` is in seconds since 1970."""
+
+    id: str
+    route: Route
+    model: str
+    created: int
+
+    def members(self, streamed: bool = False) -> dict[str, Any]:
+        name = _OBJECTS[self.route] + ".chunk" * (streamed and self.route == "chat")
+        return {"id": self.id, "object": name, "created": self.created, "model": self.model}
+
+
+def finish_reason(ending: Ending) -> str:
+    return _REASONS[ending.finish]
+
+
+def stop_reason(ending: Ending) -> str | int | None:
+    """The stop string or stop id that ended a choice; None for EOS and all other reasons."""
+    if ending.stop_string is not None:
+        return ending.stop_string
+    return ending.stop_token if ending.stop_token >= 0 else None
+
+
+def failure(choice: Choice, ending: Ending) -> Refusal | None:
+    """The error that a choice ended with, if it was one. A time-out is one only before any text."""
+    if ending.finish is Finish.ERROR:
+        return Refusal(500, ending.detail or "the request failed")
+    if ending.finish is Finish.REJECTED:
+        return Refusal(400, ending.detail or "the request can never run on this server")
+    if ending.finish is Finish.TIMEOUT and not choice.sent_chars:
+        return Refusal(504, ending.detail or "the request took too long", code="timeout")
+    return None
+
+
+def usage(request: LiveRequest) -> dict[str, Any]:
+    """The usage of a request whose choices have all ended: a prompt counts once, whatever n is."""
+    prompt_tokens = completion_tokens = cached_tokens = 0
+    last_prompt = -1
+    for choice in request.choices:
+        assert choice.ending is not None
+        completion_tokens += choice.ending.tokens
+        if choice.prompt_index != last_prompt:
+            last_prompt = choice.prompt_index
+            prompt_tokens += len(choice.prompt)
+            cached_tokens += choice.ending.cached_tokens
+    return {
+        "prompt_tokens": prompt_tokens,
+        "completion_tokens": completion_tokens,
+        "total_tokens": prompt_tokens + completion_tokens,
+        "prompt_tokens_details": {"cached_tokens": cached_tokens},
+    }
+
+
+def whole_answer(head: Head, request: LiveRequest, texts: Sequence[str]) -> dict[str, Any]:
+    """The answer in one piece; `texts` are those of the choices, in order."""
+    choices = [_whole_choice(head.route, choice, text) for choice, text in zip(request.choices, texts, strict=True)]
+    return {**head.members(), "choices": choices, "usage": usage(request)}
+
+
+def _whole_choice(route: Route, choice: Choice, text: str) -> dict[str, Any]:
+    assert choice.ending is not None
+    content: dict[str, Any] = {"text": text}
+    if route == "chat":
+        content = {"message": {"role": "assistant", "content": text, "refusal": None}}
+    return {
+        "index": choice.index,
+        **content,
+        "logprobs": None,
+        "finish_reason": finish_reason(choice.ending),
+        "stop_reason": stop_reason(choice.ending),
+    }

@@ -1,0 +1,101 @@
+"""Reading a request's body: bounded in size, strict UTF-8, strict JSON, one object. Knows no field.
+
+Python's JSON accepts more than the standard; what it lets through is looked for here: NaN and Infinity,
+lone surrogates (which no UTF-8 can carry on), nesting that ends in a RecursionError.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import re
+from typing import Any
+
+from starlette.requests import Request
+
+from ...common.errors import InvalidRequest
+from .errors import Refusal
+
+MAX_BODY_BYTES = 32 << 20
+
+_SURROGATE = re.compile(r"\\u[dD][89a-fA-F]")
+
+
+async def read_body(request: Request) -> bytes:
+    """The body's bytes. Raises Refusal as soon as it is clear that they are too many."""
+    encoding = request.headers.get("content-encoding", "identity").strip().lower()
+    if encoding not in ("", "identity"):
+        raise Refusal(415, f"Content-Encoding {encoding[:40]!r} is not accepted; send the body as it is")
+    told = request.headers.get("content-length", "")
+    if told.isdecimal() and int(told[:20]) > MAX_BODY_BYTES:
+        raise _too_large()
+    pieces, size = [], 0
+    async for piece in request.stream():
+        size += len(piece)
+        if size > MAX_BODY_BYTES:
+            raise _too_large()
+        pieces.append(piece)
+    return b"".join(pieces)
+
+
+def _too_large() -> Refusal:
+    return Refusal(413, f"the body is larger than {MAX_BODY_BYTES:,} bytes", code="body_too_large")
+
+
+class Body(dict[str, Any]):
+    """A request's members. `null` is the same as absent: `get` gives None for both."""
+
+    odd_numbers = False
+    """Whether a NaN or an Infinity is somewhere in it."""
+
+    def check_numbers(self) -> None:
+        """Refuse a NaN or an Infinity in a member that nobody has looked at."""
+        if not self.odd_numbers:
+            return
+        for name, value in self.items():
+            if _holds_odd_number(value):
+                raise InvalidRequest(f"{name} holds NaN or Infinity, which JSON does not have", name)
+
+
+def parse(data: bytes) -> Body:
+    """The JSON object in a body. Raises InvalidRequest."""
+    try:
+        text = data.decode("utf-8")
+    except UnicodeDecodeError as error:
+        raise InvalidRequest(f"the body is not UTF-8: byte {error.start}") from None
+    found_odd = []
+
+    def constant(name: str) -> float:
+        found_odd.append(name)
+        return float(name)
+
+    try:
+        value = json.loads(text, parse_constant=constant)
+        if _SURROGATE.search(text):
+            json.dumps(value, ensure_ascii=False).encode("utf-8")
+    except UnicodeEncodeError:
+        raise InvalidRequest("the body holds half of a surrogate pair, which is no character") from None
+    except json.JSONDecodeError as error:
+        raise InvalidRequest(f"the body is not JSON: {error}") from None
+    except (ValueError, RecursionError) as error:
+        reason = "too deeply nested" if isinstance(error, RecursionError) else str(error)
+        raise InvalidRequest(f"the body is not JSON that can be read: {reason}") from None
+    if not isinstance(value, dict):
+        raise InvalidRequest(f"the body must be a JSON object, not {type(value).__name__}")
+    body = Body(value)
+    body.odd_numbers = bool(found_odd)
+    return body
+
+
+def _holds_odd_number(value: Any) -> bool:
+    """Whether a NaN or an Infinity is in a value, however deep. Without recursion: the depth is a client's choice."""
+    waiting = [value]
+    while waiting:
+        item = waiting.pop()
+        if isinstance(item, float) and not math.isfinite(item):
+            return True
+        if isinstance(item, dict):
+            waiting.extend(item.values())
+        elif isinstance(item, list):
+            waiting.extend(item)
+    return False

@@ -1,0 +1,58 @@
+"""From parameters and prompts to the choices of a request: seeds, limits, order. Pure values."""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Sequence
+
+from ...common.types import SamplingParams
+from ...ipc.messages import Limits, Sampling
+from .live import Choice, LiveRequest, Table, Tokens
+
+_MASK = 2**64 - 1
+_GOLDEN = 0x9E3779B97F4A7C15
+
+
+def add_choices(
+    request: LiveRequest, prompts: Sequence[Tokens], params: SamplingParams, table: Table, max_model_len: int
+) -> None:
+    """Give a request `n` choices for each prompt, in the order of the prompts."""
+    for prompt_index, prompt in enumerate(prompts):
+        limits = _limits(params, max_model_len - len(prompt))
+        for number in range(params.n):
+            index = prompt_index * params.n + number
+            sampling = _sampling(params, index)
+            request.choices.append(Choice(request, table.new_rid(), index, prompt_index, prompt, sampling, limits))
+
+
+def _limits(params: SamplingParams, room: int) -> Limits:
+    """`room` is how many tokens fit after the prompt, at least 1."""
+    most = room if params.max_tokens is None else min(params.max_tokens, room)
+    return Limits(most, min(params.min_tokens, most), params.ignore_eos, tuple(map(int, params.stop_token_ids)))
+
+
+def _sampling(params: SamplingParams, index: int) -> Sampling:
+    return Sampling(
+        temperature=0.0 if params.greedy else params.temperature,
+        top_k=max(params.top_k, 0),
+        top_p=params.top_p,
+        min_p=params.min_p,
+        seed=choice_seed(params.seed, index),
+    )
+
+
+def choice_seed(seed: int | None, index: int) -> int:
+    """The seed of a choice, in [-2^63, 2^63).
+
+    Without a seed: a fresh one. With one: the first choice has the seed itself, so that it is the same
+    whatever n is; the others have the output of splitmix64 (Steele, Lea, Flood 2014) at state seed + index.
+    """
+    if seed is None:
+        return secrets.randbits(63)
+    if index == 0:
+        return seed
+    z = (seed + index * _GOLDEN) & _MASK
+    z = ((z ^ (z >> 30)) * 0xBF58476D1CE4E5B9) & _MASK
+    z = ((z ^ (z >> 27)) * 0x94D049BB133111EB) & _MASK
+    z ^= z >> 31
+    return z - 2**64 if z >= 2**63 else z

@@ -1,0 +1,81 @@
+"""Refusals: what a client is told when it gets no answer, in the error object of the OpenAI API.
+
+Route handlers raise Refusal, or InvalidRequest for a request that must be changed; app.py turns both into
+a response. Nothing else that a client can cause may leave a handler.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from ...common.errors import FourstrokeError, InvalidRequest
+
+_TYPES = {401: "authentication_error", 404: "not_found_error", 429: "rate_limit_error"}
+
+MAX_QUOTED_CHARS = 200
+"""How much of what a client sent comes back in an error message."""
+
+
+class Refusal(FourstrokeError):  # noqa: N818 (an answer, not a fault)
+    """An HTTP error status with its message; `headers` go into the response."""
+
+    def __init__(
+        self,
+        status: int,
+        message: str,
+        *,
+        param: str | None = None,
+        code: str | None = None,
+        headers: Sequence[tuple[str, str]] = (),
+    ) -> None:
+        super().__init__(message)
+        self.status = status
+        self.param = param
+        self.code = code
+        self.headers = tuple(headers)
+
+
+def error_object(status: int, message: str, param: str | None = None, code: str | None = None) -> dict[str, Any]:
+    """The body of an error response, or of an error event in a stream."""
+    kind = _TYPES.get(status, "server_error" if status >= 500 else "invalid_request_error")
+    return {"error": {"message": message, "type": kind, "param": param, "code": code}}
+
+
+def as_refusal(error: Refusal | InvalidRequest) -> Refusal:
+    """A 400 for a request that must be changed; a refusal as it is."""
+    return error if isinstance(error, Refusal) else Refusal(400, str(error), param=error.param)
+
+
+def quoted(text: object) -> str:
+    """Something that a client sent, shortened and with control characters escaped."""
+    shown = str(text)
+    if len(shown) > MAX_QUOTED_CHARS:
+        shown = shown[:MAX_QUOTED_CHARS] + "..."
+    return repr(shown)
+
+
+def model_not_found(name: str, served: Sequence[str]) -> Refusal:
+    """The answer to a model name that is not served."""
+    return Refusal(
+        404,
+        f"the model {quoted(name)} is not served here; served: {', '.join(served)}",
+        param="model",
+        code="model_not_found",
+    )
+
+
+def not_ready(status: str) -> Refusal:
+    """The answer while the server starts, drains or lacks a process."""
+    headers = (("Connection", "close"),) if status == "draining" else (("Retry-After", "1"),)
+    return Refusal(503, f"the server is {status}", code=status, headers=headers)
+
+
+def queue_full(waiting: int) -> Refusal:
+    """The answer when too many requests wait already."""
+    return Refusal(
+        429,
+        f"too many requests: {waiting} are running or waiting; try again later",
+        code="queue_full",
+        headers=(("Retry-After", "1"),),
+    )

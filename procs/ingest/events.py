@@ -1,0 +1,78 @@
+"""The events of a stream as bytes. What is the same in all chunks of a choice is put into JSON once.
+
+A chunk with text costs one escape of its delta and one join: ingest's share of a token at 256 streams is
+20 us. Text is escaped to ASCII: U+2028 and its like are letters in JSON but line ends to some clients.
+"""
+
+from __future__ import annotations
+
+import json
+from json.encoder import encode_basestring_ascii
+from typing import Any
+
+from .answers import Head, finish_reason, stop_reason, usage
+from .errors import Refusal, error_object
+from .live import LiveRequest, News
+
+DONE = b"data: [DONE]\n\n"
+_SLOT = "\0"
+
+
+class Events:
+    """Makes the events of one stream."""
+
+    def __init__(self, head: Head, choices: int, include_usage: bool) -> None:
+        self._head = head
+        self._chat = head.route == "chat"
+        self._include_usage = include_usage
+        self._parts = [self._around(index) for index in range(choices)]
+        self._begun = [not self._chat] * choices
+
+    def of(self, news: News) -> str:
+        """The events that tell one choice's news: the role, the text, the end, each if it is due."""
+        choice, delta, ending = news
+        found = ""
+        if not self._begun[choice.index]:
+            self._begun[choice.index] = True
+            found = self._chunk(choice.index, {"role": "assistant", "content": ""})
+        if delta:
+            before, after = self._parts[choice.index]
+            found += before + encode_basestring_ascii(delta) + after
+        if ending is not None:
+            content: str | dict[str, str] = {} if self._chat else ""
+            found += self._chunk(choice.index, content, finish_reason(ending), stop_reason(ending))
+        return found
+
+    def usage(self, request: LiveRequest) -> str:
+        """The event with the usage, if it was asked for."""
+        if not self._include_usage:
+            return ""
+        return _event({**self._head.members(streamed=True), "choices": [], "usage": usage(request)})
+
+    def _around(self, index: int) -> tuple[str, str]:
+        """What stands before and after the delta in a chunk of text."""
+        content: str | dict[str, str] = {"content": _SLOT} if self._chat else _SLOT
+        before, after = self._chunk(index, content).split(json.dumps(_SLOT))
+        return before, after
+
+    def _chunk(
+        self, index: int, content: str | dict[str, str], finish: str | None = None, stop: str | int | None = None
+    ) -> str:
+        choice = {
+            "index": index,
+            "delta" if self._chat else "text": content,
+            "logprobs": None,
+            "finish_reason": finish,
+            "stop_reason": stop,
+        }
+        nothing: dict[str, Any] = {"usage": None} if self._include_usage else {}
+        return _event({**self._head.members(streamed=True), "choices": [choice], **nothing})
+
+
+def error_event(refusal: Refusal) -> bytes:
+    """The event that ends a stream that cannot go on."""
+    return _event(error_object(refusal.status, str(refusal), refusal.param, refusal.code)).encode()
+
+
+def _event(value: dict[str, Any]) -> str:
+    return f"data: {json.dumps(value, separators=(',', ':'))}\n\n"

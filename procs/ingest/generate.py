@@ -1,0 +1,105 @@
+"""The two routes that generate: from a request to its choices, and from their text to the answer."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+import uuid
+from typing import Any
+
+from starlette.requests import ClientDisconnect, Request
+from starlette.types import Receive, Scope, Send
+
+from ...common.errors import InvalidRequest
+from .answers import Head
+from .body import Body, parse, read_body
+from .choices import add_choices
+from .errors import Refusal, as_refusal
+from .health import Limits
+from .live import LiveRequest, Tokens
+from .parameters import Parameters, Route, read_parameters
+from .prompts import fitting, read_prompts
+from .service import Service
+from .stream import send_stream, send_whole
+
+_PREFIXES: dict[Route, str] = {"completions": "cmpl", "chat": "chatcmpl"}
+
+
+class Generate:
+    """One of the two routes, an ASGI application."""
+
+    def __init__(self, service: Service, route: Route) -> None:
+        self._service = service
+        self._route = route
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        self._service.row.add("http_requests")
+        try:
+            request, parameters, head = await self._accept(Request(scope, receive))
+            await self._answer(request, parameters, head, receive, send)
+        except ClientDisconnect:
+            return
+        except (Refusal, InvalidRequest) as error:
+            self._service.row.add("http_refused", as_refusal(error).status < 500)
+            raise
+
+    async def _accept(self, http: Request) -> tuple[LiveRequest, Parameters, Head]:
+        """Check a request and hand it to the engine."""
+        service = self._service
+        body = parse(await read_body(http))
+        limits = service.limits()
+        head = Head(
+            f"{_PREFIXES[self._route]}-{uuid.uuid4().hex}", self._route, service.model_name(body), int(time.time())
+        )
+        parameters = read_parameters(body, self._route, limits.vocab_size)
+        request = await self._admit(body, parameters, limits, head.id)
+        return request, parameters, head
+
+    async def _admit(self, body: Body, parameters: Parameters, limits: Limits, request_id: str) -> LiveRequest:
+        table, params = self._service.table, parameters.sampling
+        prompts = (
+            [body.get("messages")] if self._route == "chat" else read_prompts(body.get("prompt"), limits.vocab_size)
+        )
+        body.check_numbers()
+        count = len(prompts) * params.n
+        if count > table.capacity:
+            raise InvalidRequest(
+                f"a request may have at most {table.capacity} choices in all; this one has {count}", "n"
+            )
+        request = LiveRequest(request_id, params.stop, params.include_stop_str_in_output, params.skip_special_tokens)
+        table.reserve(count)
+        try:
+            tokens = [await self._encode(prompt, limits.max_model_len) for prompt in prompts]
+        finally:
+            table.release(count)
+        add_choices(request, tokens, params, table, limits.max_model_len)
+        table.open(request)
+        return request
+
+    async def _encode(self, prompt: Any, max_model_len: int) -> Tokens:
+        prompts = self._service.prompts
+        # A prompt that is longer than the ring could never be handed over.
+        longest = min(max_model_len, self._service.submitter.prompt_capacity + 1)
+        if self._route == "chat":
+            return fitting(await prompts.of_messages(prompt, longest), longest, "messages")
+        ids = prompt if isinstance(prompt, list) else await prompts.of_text(prompt, longest)
+        return fitting(ids, longest, "prompt")
+
+    async def _answer(
+        self, request: LiveRequest, parameters: Parameters, head: Head, receive: Receive, send: Send
+    ) -> None:
+        watch = asyncio.create_task(self._watch(request, receive))
+        try:
+            if parameters.stream:
+                await send_stream(request, head, parameters.include_usage, send)
+            else:
+                await send_whole(request, head, send)
+        finally:
+            watch.cancel()
+            self._service.table.close(request)
+
+    async def _watch(self, request: LiveRequest, receive: Receive) -> None:
+        """End a request as soon as its client is gone."""
+        while (await receive())["type"] != "http.disconnect":
+            pass
+        self._service.table.abandon(request)

@@ -1,0 +1,80 @@
+"""Is the server able to make a token, as the board tells? Reads rows, writes none."""
+
+from __future__ import annotations
+
+import os
+import time
+from dataclasses import dataclass
+
+from ...common.types import State
+from ...ipc.board import Board, Row
+
+NEEDED = ("executor", "scheduler", "output")
+"""The roles without which there is no token."""
+
+SILENT_S = 60.0
+"""A main loop that has not come round for so long is stuck: far above the longest step."""
+
+_NS = 1_000_000_000
+
+
+@dataclass(frozen=True, slots=True)
+class Health:
+    """`status` is "ok", "starting", "draining" or "degraded"; `detail` names the processes behind it."""
+
+    status: str
+    detail: str = ""
+
+    @property
+    def ok(self) -> bool:
+        return self.status == "ok"
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """What the model allows, as the executor found it."""
+
+    max_model_len: int
+    vocab_size: int
+
+
+def look(board: Board, draining: bool) -> Health:
+    """The state of the server now."""
+    if draining:
+        return Health("draining")
+    broken = [f"{name} has {why}" for name, row in board.rows.items() if (why := _broken(row))]
+    if broken:
+        return Health("degraded", "; ".join(broken))
+    missing = [role for role in NEEDED if not board.of_role(role)]
+    waiting = [name for name, row in board.rows.items() if row.role in NEEDED and row.state is not State.READY]
+    if missing or waiting:
+        return Health("starting", f"waiting for {', '.join(missing + waiting)}")
+    return Health("ok")
+
+
+def model_limits(board: Board) -> Limits:
+    """The model's limits; right only while the server is ready."""
+    row = board.of_role("executor")[0]
+    return Limits(row["max_model_len"], row["vocab_size"])
+
+
+def _broken(row: Row) -> str:
+    """What is wrong with a process, or ""."""
+    if row.state in (State.FAILED, State.STOPPED):
+        return row.state.name.lower()
+    if row.state is State.READY and row.role in NEEDED:
+        if not _exists(row["pid"]):
+            return "died"
+        if time.monotonic_ns() - row["heartbeat"] > SILENT_S * _NS:
+            return f"been silent for {SILENT_S:g} s"
+    return ""
+
+
+def _exists(pid: int) -> bool:
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    except PermissionError:
+        return True
+    return True

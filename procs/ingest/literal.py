@@ -1,0 +1,104 @@
+"""Keeping what people wrote apart from what the chat template wrote, so that only the latter has control tokens.
+
+A client's text that spells a control token is broken with a mark before it goes into the template: a
+Unicode noncharacter that the request does not contain. Wherever the template puts or copies the text, the
+spelling stays broken. The rendered prompt is then cut at the control tokens that are whole, which only
+the template can have written, and the marks are taken out of the text between them. A text that could
+become a control token together with the template's text beside it gets a mark at that side.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Any
+
+from ...common.errors import InvalidRequest
+from ..tokenizer import ControlToken
+from .messages import Message, strings
+
+_MARKS = [chr(code) for code in range(0xFDD0, 0xFDF0)]
+
+
+class Separator:
+    """Marks messages before rendering and cuts the rendered prompt, for one set of control tokens."""
+
+    def __init__(self, controls: Sequence[ControlToken]) -> None:
+        controls = sorted(controls, key=lambda control: len(control.text), reverse=True)
+        self._ids = {control.text: control.id for control in controls}
+        self._cut = re.compile(f"({_either(_with_spaces(control) for control in controls)})")
+        # A control token of one letter cannot be broken; no known model has one.
+        texts = [control.text for control in controls if len(control.text) > 1]
+        self._spelled = re.compile(_either(map(re.escape, texts)))
+        self._heads = tuple({text[:end] for text in texts for end in range(1, len(text))})
+        self._tails = tuple({text[start:] for text in texts for start in range(1, len(text))})
+        self._all = "\0".join(texts)
+
+    def mark(self, messages: Sequence[Message]) -> tuple[list[Message], str]:
+        """Copies of the messages that spell no control token, and the mark that breaks the spellings.
+
+        The role is left alone: it is one of a few known words, from which some templates make their
+        control tokens. Raises InvalidRequest if the messages hold all marks or are nested too deeply.
+        """
+        mark = _unused_mark(messages)
+        try:
+            return [self._marked(message, mark) for message in messages], mark
+        except RecursionError:
+            raise InvalidRequest("messages are too deeply nested", "messages") from None
+
+    def cut(self, prompt: str, mark: str) -> Iterator[int | str]:
+        """The parts of a rendered prompt in order: a control token's id, or a text without marks."""
+        for place, part in enumerate(self._cut.split(prompt)):
+            if place % 2:
+                yield self._ids[part if part in self._ids else part.strip()]
+            elif text := part.replace(mark, ""):
+                yield text
+
+    def _marked(self, message: Message, mark: str) -> Message:
+        marked = {name: self._break_all(value, mark) for name, value in message.items()}
+        marked["role"] = message["role"]
+        if message["content"].strip() in self._all and message["content"]:
+            marked["content"] += mark
+        return marked
+
+    def _break_all(self, value: Any, mark: str) -> Any:
+        """A copy of a value in which no string, at any depth, spells a control token."""
+        if isinstance(value, str):
+            return self._break(value, mark)
+        if isinstance(value, list):
+            return [self._break_all(item, mark) for item in value]
+        if isinstance(value, dict):
+            return {self._break(name, mark): self._break_all(item, mark) for name, item in value.items()}
+        return value
+
+    def _break(self, text: str, mark: str) -> str:
+        # Before the last letter; again, because a spelling may overlap the one that was broken.
+        while self._spelled.search(text):
+            text = self._spelled.sub(lambda found: found[0][:-1] + mark + found[0][-1], text)
+        # Templates trim texts, so what counts is the first and the last letter that is not white space.
+        if (stripped := text.rstrip()).endswith(self._heads):
+            text = stripped + mark + text[len(stripped) :]
+        if (stripped := text.lstrip()).startswith(self._tails):
+            text = text[: len(text) - len(stripped)] + mark + stripped
+        return text
+
+
+def _either(patterns: Iterable[str]) -> str:
+    """A pattern that matches any of the patterns; nothing, if there are none."""
+    return "|".join(patterns) or "(?!)"
+
+
+def _with_spaces(control: ControlToken) -> str:
+    left, right = r"\s*" * control.strip_left, r"\s*" * control.strip_right
+    return left + re.escape(control.text) + right
+
+
+def _unused_mark(messages: Sequence[Message]) -> str:
+    used: set[str] = set()
+    for text in strings(messages):
+        if not text.isascii():
+            used.update(text)
+    for mark in _MARKS:
+        if mark not in used:
+            return mark
+    raise InvalidRequest("messages hold every one of U+FDD0..U+FDEF, which are no characters", "messages")

@@ -1,0 +1,143 @@
+"""The ingest process: HTTP on one side, the wires to scheduler and from output on the other, one event loop.
+
+Python's asyncio waits for everything: connections, the wires (by the file descriptors that ZeroMQ gives for
+that), SIGTERM, and a timer that beats the heart. Run as `python -m fourstroke.procs.ingest.main ASSIGNMENT
+--listen-fd N`, where N is a listening socket.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import contextlib
+import signal
+import socket
+import sys
+
+import uvloop
+import zmq
+
+from ...common.errors import BadMessage
+from ...common.types import State
+from ...ipc.messages import Drain, Text
+from ...ipc.ring import TokenRing
+from ...ipc.segment import ring_name
+from ...ipc.wire import HIGH_WATER_MARK, Inbox
+from ..process import HEARTBEAT_MS, RETRY_MS, SUPERVISOR, Process, run
+from ..tokenizer import load_tokenizer
+from .app import make_app
+from .prompts import Prompts
+from .server import Server
+from .service import Service
+from .submit import Submitter
+
+
+class Ingest:
+    """The process's loop and what hangs on it. Made inside the running loop."""
+
+    def __init__(self, process: Process, prompts: Prompts, listener: socket.socket) -> None:
+        self._process = process
+        self._loop = asyncio.get_running_loop()
+        self._done = asyncio.Event()
+        self._retrying = False
+        self._draining: asyncio.Task[None] | None = None
+        scheduler = process.peer("scheduler")
+        ring = TokenRing(process.memory(ring_name(process.name, scheduler)))
+        self._submitter = Submitter(process.name, ring, process.outbox(scheduler), self._retry_later)
+        self._service = Service(
+            process.config, prompts, process.board, process.row, self._submitter, process.assignment.index
+        )
+        self._server = Server(make_app(self._service), listener)
+        self._texts = process.inbox(process.peer("output"), Text)
+        self._orders = process.inbox(SUPERVISOR, Drain)
+
+    async def serve(self) -> None:
+        """Serve until SIGTERM, or until everything has been sent after a Drain."""
+        self._loop.add_signal_handler(signal.SIGTERM, self._done.set)
+        self._loop.add_reader(_descriptor(self._texts), self._take_texts)
+        self._loop.add_reader(_descriptor(self._orders), self._take_orders)
+        await self._server.start()
+        self._process.report(State.READY, "accepting requests")
+        while not self._done.is_set():
+            await self._beat()
+        drained = self._service.draining
+        self._service.draining = True
+        self._service.table.fail_all("the server is stopping")
+        await self._server.stop()
+        if drained:
+            self._process.report(State.STOPPED, "drained")
+
+    async def _beat(self) -> None:
+        self._process.turn()
+        self._service.update_row()
+        await self._server.tick()
+        with contextlib.suppress(TimeoutError):
+            await asyncio.wait_for(self._done.wait(), HEARTBEAT_MS / 1000)
+
+    # ZeroMQ's descriptor is readable once for any number of messages: each call must empty the wire.
+
+    def _take_texts(self) -> None:
+        taken = 0
+        for text in self._texts.drain():
+            taken += 1
+            try:
+                self._service.table.deliver(text)
+            except BadMessage as error:
+                self._texts.reject(error)
+        self._submitter.retry()
+        if taken == HIGH_WATER_MARK:
+            self._loop.call_soon(self._take_texts)
+
+    def _take_orders(self) -> None:
+        for _ in self._orders.drain():
+            if not self._service.draining:
+                self._service.draining = True
+                self._process.report(State.DRAINING, "finishing what runs")
+                self._draining = self._loop.create_task(self._finish())
+
+    async def _finish(self) -> None:
+        await self._service.table.until_idle()
+        self._done.set()
+
+    def _retry_later(self) -> None:
+        if not self._retrying:
+            self._retrying = True
+            self._loop.call_later(RETRY_MS / 1000, self._retry)
+
+    def _retry(self) -> None:
+        self._retrying = False
+        self._submitter.retry()
+
+
+def _descriptor(inbox: Inbox) -> int:
+    assert isinstance(inbox.socket, zmq.Socket)
+    return int(inbox.socket.getsockopt(zmq.FD))
+
+
+async def _serve(process: Process, prompts: Prompts, listener: socket.socket) -> None:
+    await Ingest(process, prompts, listener).serve()
+
+
+def _listener(arguments: list[str]) -> socket.socket:
+    parser = argparse.ArgumentParser(prog="ingest")
+    parser.add_argument("--listen-fd", type=int, required=True)
+    return socket.socket(fileno=parser.parse_args(arguments).listen_fd)
+
+
+def serve(process: Process) -> None:
+    """Serve HTTP until the process is told to stop."""
+    listener = _listener(sys.argv[2:])
+    process.report(State.STARTING, "loading the tokenizer")
+    prompts = Prompts(load_tokenizer(process.config.model))
+    try:
+        uvloop.run(_serve(process, prompts, listener))
+    finally:
+        prompts.close()
+
+
+def main() -> None:
+    run("ingest", serve)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,94 @@
+"""The messages of a chat request: checked, and brought into the shape that chat templates expect.
+
+Knows no template and no tokenizer.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from typing import Any
+
+from ...common.errors import InvalidRequest
+from .errors import quoted
+
+ROLES = ("system", "developer", "user", "assistant", "tool", "function")
+
+Message = dict[str, Any]
+
+
+def read_messages(value: Any) -> list[Message]:
+    """The messages with their contents as strings. Raises InvalidRequest."""
+    if not isinstance(value, list) or not value:
+        raise InvalidRequest("messages must be a list of at least one message", "messages")
+    return [_read_message(message, f"messages[{place}]") for place, message in enumerate(value)]
+
+
+def _read_message(message: Any, where: str) -> Message:
+    if not isinstance(message, dict):
+        raise InvalidRequest(f"{where} must be an object", "messages")
+    role = message.get("role")
+    if role not in ROLES:
+        raise InvalidRequest(f"{where}.role must be one of {', '.join(ROLES)}; got {quoted(role)}", "messages")
+    result = {**message, "content": _content(message, where)}
+    if message.get("tool_calls") is not None:
+        result["tool_calls"] = _tool_calls(message["tool_calls"], where)
+    return result
+
+
+def _content(message: Message, where: str) -> str:
+    if "content" not in message and not message.get("tool_calls"):
+        raise InvalidRequest(f"{where}.content is missing", "messages")
+    content = message.get("content")
+    if content is None:
+        return ""
+    if isinstance(content, str):
+        return content
+    if not isinstance(content, list):
+        raise InvalidRequest(f"{where}.content must be a string, a list of parts or null", "messages")
+    return "".join([_part_text(part, where) for part in content])
+
+
+def _part_text(part: Any, where: str) -> str:
+    if not isinstance(part, dict) or not isinstance(part.get("type"), str):
+        raise InvalidRequest(f"{where}.content holds a part that has no type", "messages")
+    if part["type"] != "text":
+        raise InvalidRequest(
+            f"{where}.content holds a part of type {quoted(part['type'])}; this model takes only text", "messages"
+        )
+    if not isinstance(part.get("text"), str):
+        raise InvalidRequest(f"{where}.content holds a text part that has no text", "messages")
+    return str(part["text"])
+
+
+def _tool_calls(calls: Any, where: str) -> list[Any]:
+    """Calls that the assistant made before. Their arguments come as JSON in a string; templates want the object."""
+    if not isinstance(calls, list):
+        raise InvalidRequest(f"{where}.tool_calls must be a list", "messages")
+    return [_tool_call(call, where) for call in calls]
+
+
+def _tool_call(call: Any, where: str) -> Any:
+    function = call.get("function") if isinstance(call, dict) else None
+    if not isinstance(function, dict):
+        raise InvalidRequest(f"{where}.tool_calls holds a call without a function", "messages")
+    arguments = function.get("arguments")
+    if isinstance(arguments, str):
+        try:
+            arguments = json.loads(arguments) if arguments else {}
+        except (ValueError, RecursionError):
+            raise InvalidRequest(f"{where}.tool_calls holds arguments that are not JSON", "messages") from None
+    return {**call, "function": {**function, "arguments": arguments}}
+
+
+def strings(value: Any) -> Iterator[str]:
+    """All strings in a value, however deep, names of members included."""
+    waiting = [value]
+    while waiting:
+        item = waiting.pop()
+        if isinstance(item, str):
+            yield item
+        elif isinstance(item, dict):
+            waiting.extend([*item, *item.values()])
+        elif isinstance(item, list):
+            waiting.extend(item)

@@ -1,0 +1,158 @@
+"""The fields of a request that say how to generate: read from the body, checked, made SamplingParams.
+
+What the values may be is in common/types.py; here is what is HTTP's: names, defaults, null, the fields that
+are documented but not supported yet. Such a field is accepted with the value that changes nothing and
+refused by name with any other, never ignored. A new parameter is one line in a table.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from ...common.errors import InvalidRequest
+from ...common.types import SamplingParams
+from .body import Body
+
+Route = Literal["completions", "chat"]
+
+DEFAULT_COMPLETION_TOKENS = 16
+
+_SAMPLING = (
+    "n",
+    "min_tokens",
+    "temperature",
+    "top_k",
+    "top_p",
+    "min_p",
+    "seed",
+    "stop",
+    "stop_token_ids",
+    "ignore_eos",
+    "include_stop_str_in_output",
+    "skip_special_tokens",
+)
+"""Fields that SamplingParams knows by the same name and checks."""
+
+
+def _both(*neutral: Any) -> dict[Route, tuple[Any, ...]]:
+    return {"completions": neutral, "chat": neutral}
+
+
+_NOT_YET: dict[str, dict[Route, tuple[Any, ...]]] = {
+    "logprobs": {"completions": (), "chat": (False,)},
+    "top_logprobs": {"chat": ()},
+    "echo": {"completions": (False,)},
+    "suffix": {"completions": ("",)},
+    "presence_penalty": _both(0, 0.0),
+    "frequency_penalty": _both(0, 0.0),
+    "repetition_penalty": _both(1, 1.0),
+    "logit_bias": _both({}),
+    "response_format": _both({"type": "text"}),
+    "structured_outputs": _both(),
+    "tools": {"chat": ([],)},
+    "tool_choice": {"chat": ("none",)},
+    "cache_salt": _both(),
+    "priority": _both(0),
+    "timeout": _both(),
+}
+"""Documented fields that wait for their turn: the routes that have them, the values that change nothing."""
+
+_TEMPLATES = ("chat_template", "chat_template_kwargs")
+"""Fields that would let a client run a template of its own in the server."""
+
+
+@dataclass(frozen=True, slots=True)
+class Parameters:
+    """How to generate, and how to send what was generated."""
+
+    sampling: SamplingParams
+    stream: bool
+    include_usage: bool
+
+
+def read_parameters(body: Body, route: Route, vocab_size: int) -> Parameters:
+    """The parameters in a request's body. Raises InvalidRequest, which names the field."""
+    _refuse_unsupported(body, route)
+    sampling = _sampling(body, route)
+    for token in sampling.stop_token_ids:
+        if token >= vocab_size:
+            raise InvalidRequest(f"stop_token_ids must be below {vocab_size}", "stop_token_ids")
+    _check_best_of(body, sampling.n)
+    stream = flag(body, "stream", False)
+    return Parameters(sampling, stream, _include_usage(body, stream))
+
+
+def refuse_templates(body: Body) -> None:
+    """Refuse a chat template, or values for the server's own, in a request."""
+    for name in _TEMPLATES:
+        if body.get(name) is not None:
+            raise InvalidRequest(f"{name} is not accepted from a request on this server", name)
+
+
+def flag(body: Body, name: str, default: bool) -> bool:
+    """A field that is true or false."""
+    value = body.get(name)
+    if value is None:
+        return default
+    if not isinstance(value, bool):
+        raise InvalidRequest(f"{name} must be true or false", name)
+    return value
+
+
+def _refuse_unsupported(body: Body, route: Route) -> None:
+    if route == "chat":
+        refuse_templates(body)
+    for name, routes in _NOT_YET.items():
+        value = body.get(name)
+        if value is None or route not in routes or any(_same(value, one) for one in routes[route]):
+            continue
+        raise InvalidRequest(f"{name} is not supported yet, but for a value that changes nothing", name)
+
+
+def _same(value: Any, other: Any) -> bool:
+    """Equal and of one type: JSON's true is not 1."""
+    return type(value) is type(other) and value == other
+
+
+def _sampling(body: Body, route: Route) -> SamplingParams:
+    given = {name: body[name] for name in _SAMPLING if body.get(name) is not None}
+    name, limit = _max_tokens(body)
+    if limit is None and route == "completions":
+        limit = DEFAULT_COMPLETION_TOKENS
+    try:
+        return SamplingParams(max_tokens=limit, **given)
+    except InvalidRequest as error:
+        if error.param != "max_tokens":
+            raise
+        raise InvalidRequest(str(error).replace("max_tokens", name), name) from None
+
+
+def _max_tokens(body: Body) -> tuple[str, Any]:
+    """The limit and the name it was given by; the newer name is max_completion_tokens."""
+    old, new = body.get("max_tokens"), body.get("max_completion_tokens")
+    if new is None:
+        return "max_tokens", old
+    if old is not None and not _same(old, new):
+        raise InvalidRequest("max_completion_tokens and max_tokens are both given and differ", "max_completion_tokens")
+    return "max_completion_tokens", new
+
+
+def _check_best_of(body: Body, n: int) -> None:
+    best_of = body.get("best_of")
+    if best_of is not None and not _same(best_of, n):
+        raise InvalidRequest(f"best_of must be the same as n, which is {n}", "best_of")
+
+
+def _include_usage(body: Body, stream: bool) -> bool:
+    options = body.get("stream_options")
+    if options is None:
+        return False
+    if not isinstance(options, dict):
+        raise InvalidRequest("stream_options must be an object", "stream_options")
+    if not stream:
+        raise InvalidRequest("stream_options needs stream to be true", "stream_options")
+    try:
+        return flag(Body(options), "include_usage", False)
+    except InvalidRequest as error:
+        raise InvalidRequest(f"stream_options.{error}", "stream_options") from None

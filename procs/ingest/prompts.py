@@ -1,0 +1,128 @@
+"""From a request's prompt or messages to token ids, within the model's limits.
+
+Long texts are refused by their size where that is enough, and tokenised in a worker thread otherwise (the
+tokenizer lets go of the interpreter), so that no stream waits; short ones are done on the spot.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any, TypeVar
+
+import numpy as np
+import numpy.typing as npt
+
+from ...common.errors import InvalidRequest
+from ..tokenizer import ModelTokenizer
+from .literal import Separator
+from .messages import Message, read_messages, strings
+from .template import ChatTemplate
+
+Tokens = npt.NDArray[np.int32]
+Prompt = str | list[int]
+
+INLINE_CHARS = 4096
+"""A text of so many characters takes about 1 ms; waking a thread for less costs more than it saves."""
+
+_WORKERS = 2
+_T = TypeVar("_T")
+
+
+class Prompts:
+    """Makes token ids of prompts. `max_model_len` is given with each call: it is known only once the executor is."""
+
+    def __init__(self, tokenizer: ModelTokenizer) -> None:
+        self._tokenizer = tokenizer
+        self._separator = Separator(tokenizer.controls)
+        source = tokenizer.chat_template
+        self._template = None if source is None else ChatTemplate(source, tokenizer.special_tokens)
+        self._workers = ThreadPoolExecutor(_WORKERS, "tokenise")
+
+    def close(self) -> None:
+        self._workers.shutdown(wait=False, cancel_futures=True)
+
+    async def of_text(self, text: str, max_model_len: int) -> list[int]:
+        """The ids of a completion's prompt. Raises InvalidRequest if the text is far too long."""
+        self._check_size(len(text), max_model_len, "prompt")
+        return await self._run(len(text), lambda: self._tokenizer.encode_prompt(text))
+
+    async def of_messages(self, value: Any, max_model_len: int) -> list[int]:
+        """The ids of a conversation, up to where the assistant speaks. Raises InvalidRequest."""
+        if self._template is None:
+            raise InvalidRequest("this model has no chat template; use /v1/completions", "messages")
+        if isinstance(value, list) and len(value) >= max_model_len:
+            raise too_long(f"{len(value)} messages and more", max_model_len, "messages")
+        messages = read_messages(value)
+        self._check_size(sum(len(message["content"]) for message in messages), max_model_len, "messages")
+        template = self._template
+        chars = sum(map(len, strings(messages)))
+        return await self._run(chars, lambda: self._encode_messages(template, messages))
+
+    def text_of(self, value: Any) -> str:
+        """The text of a list of token ids. Raises InvalidRequest."""
+        return self._tokenizer.decode(check_ids(value, self._tokenizer.vocab_size, "tokens"))
+
+    def _encode_messages(self, template: ChatTemplate, messages: Sequence[Message]) -> list[int]:
+        marked, mark = self._separator.mark(messages)
+        ids: list[int] = []
+        for part in self._separator.cut(template.render(marked), mark):
+            if isinstance(part, int):
+                ids.append(part)
+            else:
+                ids += self._tokenizer.encode_text(part, first=not ids)
+        return ids
+
+    def _check_size(self, chars: int, max_model_len: int, param: str) -> None:
+        """Refuse a text that its size alone shows to be too long; a character has at least one byte."""
+        most = self._tokenizer.most_bytes(max_model_len)
+        if chars > most:
+            raise too_long(f"at least {chars * max_model_len // most}", max_model_len, param)
+
+    async def _run(self, chars: int, work: Callable[[], _T]) -> _T:
+        if chars <= INLINE_CHARS:
+            return work()
+        return await asyncio.get_running_loop().run_in_executor(self._workers, work)
+
+
+def read_prompts(value: Any, vocab_size: int) -> list[Prompt]:
+    """The prompts in a `prompt`: a string, strings, ids, or lists of ids. Raises InvalidRequest."""
+    if isinstance(value, str):
+        return [value]
+    if not isinstance(value, list) or not value:
+        raise InvalidRequest("prompt must be a string, a list of strings, token ids or a list of those", "prompt")
+    kinds = set(map(type, value))
+    if kinds == {str}:
+        return list(value)
+    if kinds == {list}:
+        return [check_ids(ids, vocab_size, "prompt") for ids in value]
+    return [check_ids(value, vocab_size, "prompt")]
+
+
+def check_ids(value: Any, vocab_size: int, param: str) -> list[int]:
+    """A list of token ids that exist. Raises InvalidRequest."""
+    if not isinstance(value, list):
+        raise InvalidRequest(f"{param} must be a list of token ids", param)
+    if set(map(type, value)) - {int}:
+        raise InvalidRequest(f"{param} must hold token ids, or values of one other kind that it may hold", param)
+    if value and not (min(value) >= 0 and max(value) < vocab_size):
+        raise InvalidRequest(f"{param} holds a token id that is not in 0..{vocab_size - 1}", param)
+    return value
+
+
+def too_long(count: str, max_model_len: int, param: str) -> InvalidRequest:
+    """A prompt that leaves no room for one token of output."""
+    return InvalidRequest(
+        f"the prompt has {count} tokens, and the model takes at most {max_model_len}, of which one must be left",
+        param,
+    )
+
+
+def fitting(ids: list[int], max_model_len: int, param: str) -> Tokens:
+    """The ids as an array. Raises InvalidRequest if there are none, or too many to generate a token after them."""
+    if not ids:
+        raise InvalidRequest(f"{param} is empty: it has no token", param)
+    if len(ids) >= max_model_len:
+        raise too_long(str(len(ids)), max_model_len, param)
+    return np.array(ids, np.int32)

@@ -1,0 +1,68 @@
+"""The routes that generate nothing: models, tokens, aborts, probes, metrics."""
+
+from __future__ import annotations
+
+from starlette.requests import Request
+from starlette.responses import Response
+
+from ...common.errors import InvalidRequest
+from . import metrics
+from .body import parse, read_body
+from .errors import Refusal, quoted
+from .parameters import refuse_templates
+from .respond import respond
+from .service import Service
+
+
+class Routes:
+    """The handlers of one server."""
+
+    def __init__(self, service: Service) -> None:
+        self._service = service
+
+    async def live(self, _: Request) -> Response:
+        return respond(200, {"status": "ok"})
+
+    async def health(self, _: Request) -> Response:
+        found = self._service.health
+        return respond(200 if found.ok else 503, {"status": found.status, "detail": found.detail})
+
+    async def metrics(self, _: Request) -> Response:
+        self._service.update_row()
+        return Response(metrics.exposition(self._service.board), media_type=metrics.CONTENT_TYPE)
+
+    async def models(self, _: Request) -> Response:
+        length = self._service.limits().max_model_len
+        facts = {"object": "model", "created": self._service.started, "owned_by": "fourstroke", "max_model_len": length}
+        names = self._service.config.served_model_names
+        return respond(200, {"object": "list", "data": [{"id": name, **facts} for name in names]})
+
+    async def abort(self, http: Request) -> Response:
+        """End a request by the id in its answer. Its client gets what there is."""
+        request_id = http.path_params["id"]
+        if not self._service.table.abort(request_id):
+            raise Refusal(404, f"no request {quoted(request_id)} is running", param="id", code="request_not_found")
+        return respond(200, {"id": request_id, "status": "aborted"})
+
+    async def tokenize(self, http: Request) -> Response:
+        """Text or messages to ids, the same that a request to generate would have."""
+        body = parse(await read_body(http))
+        length = self._service.limits().max_model_len
+        self._service.model_name(body)
+        body.check_numbers()
+        prompt, messages = body.get("prompt"), body.get("messages")
+        if messages is not None:
+            refuse_templates(body)
+            tokens = await self._service.prompts.of_messages(messages, length)
+        elif isinstance(prompt, str):
+            tokens = await self._service.prompts.of_text(prompt, length)
+        else:
+            raise InvalidRequest("prompt must be a string, unless there are messages", "prompt")
+        return respond(200, {"tokens": tokens, "count": len(tokens), "max_model_len": length})
+
+    async def detokenize(self, http: Request) -> Response:
+        """Ids to text."""
+        body = parse(await read_body(http))
+        self._service.limits()
+        self._service.model_name(body)
+        return respond(200, {"prompt": self._service.prompts.text_of(body.get("tokens"))})

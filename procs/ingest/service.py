@@ -1,0 +1,59 @@
+"""What the routes of this server share: configuration, tokenizer, board, the table of live requests."""
+
+from __future__ import annotations
+
+import time
+
+from ...common.config import Config
+from ...common.errors import InvalidRequest
+from ...ipc.board import Board, Row
+from .body import Body
+from .errors import model_not_found, not_ready
+from .health import Health, Limits, look, model_limits
+from .live import Table
+from .prompts import Prompts
+from .submit import Submitter
+
+
+class Service:
+    """One HTTP server in front of one scheduler."""
+
+    def __init__(
+        self, config: Config, prompts: Prompts, board: Board, row: Row, submitter: Submitter, index: int
+    ) -> None:
+        self.config = config
+        self.prompts = prompts
+        self.board = board
+        self.row = row
+        self.submitter = submitter
+        self.table = Table(submitter, index, config.max_queue + config.max_num_seqs)
+        self.draining = False
+        self.started = int(time.time())
+
+    @property
+    def health(self) -> Health:
+        return look(self.board, self.draining)
+
+    def limits(self) -> Limits:
+        """What the model allows. Raises a 503 while nothing can be generated."""
+        found = self.health
+        if not found.ok:
+            raise not_ready(found.status)
+        return model_limits(self.board)
+
+    def model_name(self, body: Body) -> str:
+        """The served name that a request asks for, the first if it names none. Raises a 404 for any other."""
+        served = self.config.served_model_names
+        name = body.get("model")
+        if name is None:
+            return served[0]
+        if not isinstance(name, str):
+            raise InvalidRequest("model must be a string", "model")
+        if name not in served:
+            raise model_not_found(name, served)
+        return name
+
+    def update_row(self) -> None:
+        """Bring this process's own gauges up to date."""
+        self.row["requests_live"] = len(self.table)
+        self.row["prompt_ring_tokens"] = self.submitter.ring_tokens

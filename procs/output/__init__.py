@@ -1,0 +1,1 @@
+"""Output: tokens to text, and stop strings."""

@@ -1,0 +1,41 @@
+"""The output process: opens its wires and the token ring, and turns tokens into text until it is told to stop.
+
+Started by the supervisor as `python -m fourstroke.procs.output.main <assignment>`.
+"""
+
+from __future__ import annotations
+
+from ...common.types import State
+from ...ipc.messages import Emit
+from ...ipc.ring import TokenRing
+from ...ipc.segment import ring_name
+from ..process import Process, run
+from ..vocabulary import load_vocabulary
+from .detokenizer import TokenTable
+from .turn import OutputTurn
+
+
+def serve(process: Process) -> None:
+    """Run output until the process is told to stop."""
+    process.report(State.STARTING, "reading the vocabulary")
+    table = TokenTable.of(load_vocabulary(process.config.model))
+    scheduler = process.peer("scheduler")
+    output = OutputTurn(
+        process.inbox(scheduler, Emit),
+        TokenRing(process.memory(ring_name(scheduler, process.name))),
+        {ingest: process.outbox(ingest) for ingest in process.peers("ingest")},
+        table,
+        process.row,
+    )
+    process.report(State.READY, f"{table.unknown} tokens in the vocabulary")
+    while not process.stopping:
+        process.wait()
+        output.run()
+
+
+def main() -> None:
+    run("output", serve)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,167 @@
+"""What every process does alike: title, parent's death, signals, wires, board, and how it ends.
+
+A process's main calls `run(role, serve)`. `serve` gets a Process, opens its wires by the names in its
+assignment, and loops: `wait` blocks in one poll until a message, a free socket, a signal or the time-out
+comes. Here is the one broad `except` of a process, which reports the cause to the supervisor and exits.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import signal
+import socket
+import sys
+import traceback
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import setproctitle
+import zmq
+
+from ..common import log as logging
+from ..common.config import Assignment
+from ..common.errors import FourstrokeError
+from ..common.types import State
+from ..ipc.board import Board
+from ..ipc.messages import Report
+from ..ipc.segment import Segment
+from ..ipc.wire import Inbox, Outbox, address, open_inbox, open_outbox
+
+SUPERVISOR = "supervisor"
+HEARTBEAT_MS = 1000
+"""How often an idle loop comes round."""
+
+RETRY_MS = 10
+"""How soon a loop comes round that waits for room in a peer's ring."""
+
+EXIT_FAILED = 1
+EXIT_REFUSED = 3
+"""Exit status after an error raised on purpose: the cause is in the report and needs no traceback."""
+
+_PR_SET_PDEATHSIG = 1
+
+
+class Process:
+    """One process's surroundings, made from its assignment."""
+
+    def __init__(self, assignment: Assignment) -> None:
+        self.name = assignment.name
+        self.config = assignment.config
+        self.assignment = assignment
+        self.log = logging.configure(assignment.name, assignment.config.log_level)
+        self.stopping = False
+        self._segments: dict[str, Segment] = {}
+        self._context = zmq.Context()
+        self._inboxes: list[Inbox] = []
+        self._outboxes: list[Outbox] = []
+        self._poller = zmq.Poller()
+        self._wake_read, self._wake_write = socket.socketpair()
+        self._watch_signals()
+        self.board = Board(self.memory("board"), assignment.board)
+        self.row = self.board.row(self.name)
+        self.supervisor = self.outbox(SUPERVISOR)
+        self.row.enter(State.STARTING)
+
+    def _watch_signals(self) -> None:
+        """SIGTERM ends the loop at its next turn; the handler itself does no more than write that down."""
+        self._wake_read.setblocking(False)
+        self._wake_write.setblocking(False)
+        signal.set_wakeup_fd(self._wake_write.fileno(), warn_on_full_buffer=False)
+        signal.signal(signal.SIGTERM, self._stop)
+        signal.signal(signal.SIGINT, signal.SIG_IGN)
+        self._poller.register(self._wake_read, zmq.POLLIN)
+
+    def _stop(self, _signal: int, _frame: object) -> None:
+        self.stopping = True
+
+    def memory(self, name: str) -> memoryview:
+        """The shared memory segment of this server with that name."""
+        segment = Segment.attach(self.assignment.owner, name)
+        self._segments[name] = segment
+        return segment.memory
+
+    def peers(self, role: str) -> list[str]:
+        """The processes of a role that this one sends to or hears from, in order."""
+        known = dict.fromkeys(self.assignment.sends_to + self.assignment.hears_from)
+        return [name for name in known if name.rstrip("0123456789") == role]
+
+    def peer(self, role: str) -> str:
+        """The only process of a role that this one sends to or hears from."""
+        (name,) = self.peers(role)
+        return name
+
+    def inbox(self, peer: str, *expected: type) -> Inbox:
+        """Open the wire from a peer. It carries messages of the expected types."""
+        where = address(self.assignment.socket_folder, peer, self.name)
+        inbox = open_inbox(self._context, where, peer, *expected)
+        self._inboxes.append(inbox)
+        self._poller.register(inbox.socket, zmq.POLLIN)
+        return inbox
+
+    def outbox(self, peer: str) -> Outbox:
+        """Open the wire to a peer."""
+        where = address(self.assignment.socket_folder, self.name, peer)
+        outbox = open_outbox(self._context, where, peer)
+        self._outboxes.append(outbox)
+        return outbox
+
+    def report(self, state: State, text: str) -> None:
+        """Tell the board and the supervisor what this process is doing."""
+        self.row.enter(state)
+        self.supervisor.send(Report(state, text))
+
+    def wait(self, timeout_ms: int = HEARTBEAT_MS) -> None:
+        """Block until a message has arrived, a full socket has room again, a signal came or time is up."""
+        for outbox in self._outboxes:
+            if outbox.waiting:
+                self._poller.register(outbox.socket, zmq.POLLOUT)
+            elif outbox.socket in self._poller:
+                self._poller.unregister(outbox.socket)
+        for ready, _ in self._poller.poll(timeout_ms):
+            if ready == self._wake_read.fileno():
+                self._wake_read.recv(4096)
+        self.turn()
+
+    def turn(self) -> None:
+        """Mark one turn of the main loop: retry full sockets, beat the heart, count bad frames."""
+        for outbox in self._outboxes:
+            outbox.flush()
+        self.row.beat()
+        self.row["bad_frames"] = sum(inbox.bad_frames for inbox in self._inboxes)
+
+    def close(self) -> None:
+        for inbox in self._inboxes:
+            inbox.close()
+        for outbox in self._outboxes:
+            outbox.close()
+        self._context.term()
+
+
+def run(role: str, serve: Callable[[Process], Any]) -> None:
+    """The life of a process: take the assignment named on the command line, serve, and exit with the truth."""
+    setproctitle.setproctitle(f"fourstroke: {role}")
+    assignment = Assignment.load(Path(sys.argv[1]))
+    _die_with(assignment.supervisor_pid)
+    process = Process(assignment)
+    status = 0
+    try:
+        serve(process)
+        process.report(State.STOPPED, "stopped")
+    except FourstrokeError as error:
+        process.report(State.FAILED, str(error))
+        status = EXIT_REFUSED
+    except Exception as error:  # noqa: BLE001 (the one broad except: report the cause, exit)
+        traceback.print_exc()
+        process.report(State.FAILED, f"{type(error).__name__}: {error}")
+        status = EXIT_FAILED
+    process.close()
+    sys.exit(status)
+
+
+def _die_with(parent: int) -> None:
+    """Have the kernel kill this process when its parent dies, and go at once if that has happened already."""
+    ctypes.CDLL(None, use_errno=True).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+    if os.getppid() != parent:
+        sys.exit(f"fourstroke: the supervisor {parent} is gone")

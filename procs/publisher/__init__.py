@@ -1,0 +1,1 @@
+"""Publisher: KV cache events for routers and anybody else."""

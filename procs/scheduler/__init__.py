@@ -1,0 +1,1 @@
+"""Scheduler: which tokens are computed in which step, and where their KV lies."""

@@ -1,0 +1,88 @@
+"""A process of a server that does nothing but behave, well or badly, as the variable STAND_IN says."""
+
+import os
+import signal
+import sys
+from pathlib import Path
+
+from fourstroke.common.errors import ModelError
+from fourstroke.common.types import State
+from fourstroke.ipc.messages import Drain
+from fourstroke.procs.process import Process, run
+
+
+def obey(process: Process) -> None:
+    """Get ready, drain when told, stop when told."""
+    _ready(process)
+    inbox = process.inbox("supervisor", Drain)
+    while not process.stopping:
+        process.wait()
+        for _ in inbox.drain():
+            process.report(State.STOPPED, "drained")
+
+
+def busy(process: Process) -> None:
+    """Never finish draining."""
+    _ready(process)
+    _until_stopped(process)
+
+
+def never_ready(process: Process) -> None:
+    process.report(State.STARTING, "loading weights 40 %")
+    _until_stopped(process)
+
+
+def deaf(process: Process) -> None:
+    """Ignore SIGTERM."""
+    signal.signal(signal.SIGTERM, signal.SIG_IGN)
+    _ready(process)
+    while True:
+        process.wait()
+
+
+def refuse(process: Process) -> None:
+    raise ModelError("the weights are damaged")
+
+
+def fail(process: Process) -> None:
+    raise RuntimeError("a bug")
+
+
+def crash(process: Process) -> None:
+    """Die as native code dies, with a last word on standard error."""
+    sys.stderr.write("the very last words\n")
+    sys.stderr.flush()
+    os._exit(7)
+
+
+def killed(process: Process) -> None:
+    os.kill(os.getpid(), signal.SIGKILL)
+
+
+def leave(process: Process) -> None:
+    """End without being asked to."""
+    _ready(process)
+
+
+def fail_at_the_end(process: Process) -> None:
+    _ready(process)
+    _until_stopped(process)
+    raise RuntimeError("a bug while stopping")
+
+
+def _ready(process: Process) -> None:
+    process.report(State.READY, "ready")
+
+
+def _until_stopped(process: Process) -> None:
+    while not process.stopping:
+        process.wait()
+
+
+BEHAVIOURS = {
+    behaviour.__name__: behaviour
+    for behaviour in (obey, busy, never_ready, deaf, refuse, fail, crash, killed, leave, fail_at_the_end)
+}
+
+if __name__ == "__main__":
+    run(Path(sys.argv[1]).stem.rstrip("0"), BEHAVIOURS[os.environ["STAND_IN"]])

@@ -1,0 +1,243 @@
+"""The life of a server, with stand-ins for its processes: how it starts, dies and stops."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import re
+import signal
+import socket
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from process.server import SHARED_MEMORY, Server, leftovers, wait_gone
+
+LAUNCHER = Path(__file__).parent / "stand_in_launcher.py"
+GOOD = {"executor0": "obey", "scheduler0": "obey", "ingest0": "obey"}
+
+
+def start(behaviours: dict[str, str], fds: tuple[int, ...] = (), **fields: Any) -> Server:
+    """Start a launcher over stand-ins, on a free port unless the fields of the Config say otherwise."""
+    arguments = [json.dumps(behaviours), json.dumps({"port": 0, **fields}), *map(str, fds)]
+    return Server([sys.executable, str(LAUNCHER), *arguments], pass_fds=fds)
+
+
+@contextlib.contextmanager
+def launcher(behaviours: dict[str, str] = GOOD, fds: tuple[int, ...] = (), **fields: Any) -> Iterator[Server]:
+    """A launcher over stand-ins; however the test leaves it, nothing of it may be there at the end."""
+    server = start(behaviours, fds, **fields)
+    try:
+        yield server
+    finally:
+        if server.process.poll() is None:
+            server.process.send_signal(signal.SIGTERM)
+            server.process.send_signal(signal.SIGTERM)
+            server.wait()
+        server.close()
+    assert leftovers(server.pid) == []
+
+
+def spoiled(**behaviours: str) -> dict[str, str]:
+    """Good stand-ins, but for these."""
+    return GOOD | {f"{role}0": behaviour for role, behaviour in behaviours.items()}
+
+
+def test_ready_serve_stop() -> None:
+    """A server whose processes get ready says where it serves, and stops with 0 and nothing left when asked."""
+    with launcher() as server:
+        assert re.fullmatch(r"http://127\.0\.0\.1:\d+", server.wait_ready())
+        pids = list(server.children().values())
+        assert len(pids) == len(GOOD)
+        assert leftovers(server.pid) != []
+        assert server.stop() == 0
+        assert wait_gone(pids, 0) == []
+    for name in GOOD:
+        assert re.search(rf"^{name} +ready in \d+\.\d s$", server.errors, re.MULTILINE), server.errors
+    assert "drained" in server.errors
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGHUP])
+def test_other_ways_to_ask(number: int) -> None:
+    """Ctrl-C and a closed terminal stop a server as SIGTERM does."""
+    with launcher() as server:
+        server.wait_ready()
+        assert server.stop(number) == 0
+
+
+def test_stop_before_ready() -> None:
+    """A server that is still starting stops at once when asked, with status 0."""
+    with launcher(spoiled(executor="never_ready")) as server:
+        server.wait_said("loading weights 40 %")
+        assert server.stop() == 0
+
+
+@pytest.mark.parametrize(
+    ("behaviour", "status", "cause"),
+    [
+        ("refuse", 3, "executor0: the weights are damaged"),
+        ("fail", 1, "executor0: RuntimeError: a bug"),
+        ("crash", 1, "executor0 failed (exit status 7); its last line: the very last words"),
+        ("killed", 1, "executor0 was killed by SIGKILL (did the machine run out of memory?)"),
+        ("leave", 1, "executor0 ended unasked (exit status 0)"),
+    ],
+)
+def test_death_with_cause(behaviour: str, status: int, cause: str) -> None:
+    """When a process dies the server stops, and its last line and exit status say why."""
+    with launcher(spoiled(executor=behaviour)) as server:
+        assert server.wait() == status
+    assert server.errors.splitlines()[-1] == f"fourstroke: error: {cause}"
+
+
+@pytest.mark.parametrize("role", ["executor", "scheduler", "ingest"])
+def test_kill_while_serving(role: str) -> None:
+    """A process that is killed while the server serves ends the server, which names it and the signal."""
+    with launcher() as server:
+        server.wait_ready()
+        os.kill(server.children()[role], signal.SIGSEGV)
+        assert server.wait() == 1
+    assert server.errors.splitlines()[-1] == f"fourstroke: error: {role}0 was killed by SIGSEGV"
+
+
+def test_last_words_are_shown() -> None:
+    """What a process printed before it died is shown with the cause of its death."""
+    with launcher(spoiled(scheduler="crash")) as server:
+        server.wait()
+    assert "    | the very last words" in server.errors.splitlines()
+
+
+def test_start_timeout_names_the_late() -> None:
+    """A server that does not get ready in time stops, and says which process was late and how far it was."""
+    with launcher(spoiled(executor="never_ready"), start_timeout_s=3) as server:
+        assert server.wait() == 1
+    last = server.errors.splitlines()[-1]
+    assert last == "fourstroke: error: not ready within --start-timeout 3 s: executor0 (loading weights 40 %)"
+
+
+@pytest.mark.parametrize("freeze", [False, True])
+def test_hung_process_is_killed(freeze: bool) -> None:
+    """A process that ignores SIGTERM, or is frozen, is killed; the exit status tells that the stop was not clean."""
+    with launcher(spoiled(scheduler="obey" if freeze else "deaf")) as server:
+        server.wait_ready()
+        children = server.children()
+        if freeze:
+            os.kill(children["scheduler"], signal.SIGSTOP)
+        assert server.stop() == 1
+        assert wait_gone(list(children.values()), 0) == []
+    assert "scheduler0 did not end when asked" in server.errors.splitlines()[-1]
+
+
+def test_drain_timeout() -> None:
+    """Requests that do not end within the drain time-out are cut off, and that is still a clean stop."""
+    with launcher(spoiled(ingest="busy"), drain_timeout_s=0.5) as server:
+        server.wait_ready()
+        assert server.stop() == 0
+    assert "--drain-timeout 0.5 s" in server.errors
+
+
+def test_second_signal_skips_the_drain() -> None:
+    """A second signal ends the wait for requests that run."""
+    with launcher(spoiled(ingest="busy"), drain_timeout_s=3600) as server:
+        server.wait_ready()
+        server.process.send_signal(signal.SIGINT)
+        server.wait_said("SIGINT")
+        assert server.stop(signal.SIGINT) == 0
+    assert "--drain-timeout" not in server.errors
+
+
+def test_death_while_draining() -> None:
+    """A process that dies while requests are awaited ends the wait, and the exit status tells."""
+    with launcher(spoiled(ingest="busy"), drain_timeout_s=3600) as server:
+        server.wait_ready()
+        children = server.children()
+        server.process.send_signal(signal.SIGTERM)
+        server.wait_said("SIGTERM")
+        os.kill(children["executor"], signal.SIGKILL)
+        assert server.wait() == 1
+
+
+def test_failure_while_stopping() -> None:
+    """A process that fails when it is asked to stop spoils the exit status."""
+    with launcher(spoiled(scheduler="fail_at_the_end")) as server:
+        server.wait_ready()
+        assert server.stop() == 1
+    assert server.errors.splitlines()[-1] == "fourstroke: error: scheduler0: RuntimeError: a bug while stopping"
+
+
+def test_killed_launcher_takes_its_processes_along() -> None:
+    """After a kill -9 of the launcher its processes are gone soon, and the next server clears up what it left."""
+    with start(GOOD) as first:
+        first.wait_ready()
+        pids = list(first.children().values())
+        first.process.kill()
+        first.wait()
+    assert wait_gone(pids, 5) == []
+    assert leftovers(first.pid) != []
+    with launcher() as second:
+        second.wait_ready()
+        assert leftovers(first.pid) == []
+
+
+def test_owner_gone() -> None:
+    """With --stop-on-eof the server stops at once when the other end of the pipe is closed, drain or not."""
+    read, write = os.pipe()
+    with launcher(spoiled(ingest="busy"), (read,), drain_timeout_s=3600) as server:
+        os.close(read)
+        server.wait_ready()
+        os.close(write)
+        assert server.wait() == 0
+
+
+def test_port_taken() -> None:
+    """A port that is taken is refused in one line, before any process starts."""
+    with socket.create_server(("127.0.0.1", 0)) as taken, launcher(port=taken.getsockname()[1]) as server:
+        assert server.wait() == 3
+    (line,) = server.errors.splitlines()
+    assert re.fullmatch(r"fourstroke: error: port \d+ on 127\.0\.0\.1 is taken: .*", line)
+
+
+def test_port_is_free_again() -> None:
+    """The next server may listen where the last one did, at once."""
+    with launcher() as server:
+        port = int(server.wait_ready().rpartition(":")[2])
+        with socket.create_connection(("127.0.0.1", port)):
+            server.stop()
+    with launcher(port=port) as server:
+        assert server.wait_ready() == f"http://127.0.0.1:{port}"
+
+
+def test_unix_socket(tmp_path: Path) -> None:
+    """A Unix socket takes the place of a dead server's, not of a living one's, and is removed at the end."""
+    path = tmp_path / "http"
+    stale = socket.socket(socket.AF_UNIX)
+    stale.bind(str(path))
+    stale.close()
+    with launcher(unix_socket=str(path)) as server:
+        assert server.wait_ready() == f"unix:{path}"
+        assert path.stat().st_mode & 0o777 == 0o600
+        with launcher(unix_socket=str(path)) as second:
+            assert second.wait() == 3
+        assert path.exists()
+        server.stop()
+    assert not path.exists()
+
+
+def test_cycles_leave_nothing() -> None:
+    """Twenty starts and ends of every kind leave no shared memory behind."""
+    before = set(SHARED_MEMORY.iterdir())
+    kinds = [signal.SIGTERM, signal.SIGINT, signal.SIGKILL, None]
+    for cycle in range(20):
+        kind = kinds[cycle % len(kinds)]
+        with start({"ingest0": "obey"}) as server:
+            if kind is None:
+                server.process.terminate()  # at some moment of the start
+            else:
+                server.wait_ready()
+                server.process.send_signal(kind)
+            server.wait()
+    with launcher() as last:
+        last.wait_ready()
+    assert set(SHARED_MEMORY.iterdir()) <= before

@@ -1,0 +1,168 @@
+"""All five strokes in one process, on in-memory wires: the real ingest table, scheduler loop and output, and
+the fake executor, whose next token is a function of the whole history.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from fourstroke.common.types import Finish, SamplingParams
+from fourstroke.ipc.board import Board, board_bytes
+from fourstroke.ipc.messages import Abort, Emit, Ending, Hello, StepDone, StepPlan, Submit, Text
+from fourstroke.ipc.plan import StepShape, slots_for_depth, step_slots
+from fourstroke.ipc.ring import TokenRing, ring_bytes
+from fourstroke.ipc.wire import memory_wire
+from fourstroke.procs.executor.fake import EOS_TOKEN_ID, VOCAB_SIZE, FakeRunner, continuation
+from fourstroke.procs.ingest.choices import add_choices
+from fourstroke.procs.ingest.live import LiveRequest, Table
+from fourstroke.procs.ingest.submit import Submitter
+from fourstroke.procs.output.detokenizer import TokenTable
+from fourstroke.procs.output.turn import OutputTurn
+from fourstroke.procs.scheduler.core import Policy
+from fourstroke.procs.scheduler.main import SchedulerLoop
+from fourstroke.procs.vocabulary import Vocabulary
+
+VOCABULARY = Vocabulary([f"<{token}>".encode() for token in range(VOCAB_SIZE)], frozenset({EOS_TOKEN_ID}))
+
+
+def text_of(tokens: Sequence[int]) -> str:
+    """The text of tokens in the ring's vocabulary."""
+    return "".join(f"<{token}>" for token in tokens if token != EOS_TOKEN_ID)
+
+
+@dataclass(slots=True)
+class Answer:
+    """What a client has of one choice."""
+
+    text: str
+    tokens: list[int]
+    ending: Ending | None
+
+
+class Ring:
+    """A server without sockets. `turn` gives every stroke one turn; `run` goes on until all requests ended."""
+
+    def __init__(
+        self,
+        *,
+        rows: int = 8,
+        budget: int = 64,
+        depth: int = 2,
+        blocks: int = 64,
+        headroom: int = 0,
+        block_size: int = 4,
+        max_model_len: int = 256,
+        prompt_ring: int = 1024,
+        token_ring: int = 1024,
+        high_water_mark: int = 1024,
+    ) -> None:
+        shape, slots = StepShape(rows, budget), slots_for_depth(depth)
+        step_memory = bytearray(shape.memory_bytes(slots))
+        prompts, tokens = bytearray(ring_bytes(prompt_ring)), bytearray(ring_bytes(token_ring))
+        names = ("ingest0", "scheduler0", "output0")
+        self.board = Board(bytearray(board_bytes(len(names))), names)
+        self.max_model_len = max_model_len
+
+        to_scheduler, from_ingest = memory_wire("ingest0", Submit, Abort, high_water_mark=high_water_mark)
+        to_executor, self._plans = memory_wire("scheduler0", StepPlan, high_water_mark=high_water_mark)
+        self._to_scheduler, from_executor = memory_wire("executor0", Hello, StepDone, high_water_mark=high_water_mark)
+        to_output, from_scheduler = memory_wire("scheduler0", Emit, high_water_mark=high_water_mark)
+        to_ingest, self._texts = memory_wire("output0", Text, high_water_mark=high_water_mark)
+
+        hello = Hello(blocks, block_size, max_model_len, VOCAB_SIZE, (EOS_TOKEN_ID,))
+        self._runner = FakeRunner(step_slots(step_memory, shape, slots), hello, rows)
+        self.submitter = Submitter("ingest0", TokenRing(prompts), to_scheduler, lambda: None)
+        self.table = Table(self.submitter, 0, 1 << 20)
+        self.scheduler = SchedulerLoop(
+            Policy(max_num_seqs=rows, max_num_batched_tokens=budget, pipeline_depth=depth, headroom_lookahead=headroom),
+            step_slots(step_memory, shape, slots),
+            {from_ingest: TokenRing(prompts)},
+            from_executor,
+            to_executor,
+            to_output,
+            TokenRing(tokens),
+        )
+        self.output = OutputTurn(
+            from_scheduler,
+            TokenRing(tokens),
+            {"ingest0": to_ingest},
+            TokenTable.of(VOCABULARY),
+            self.board.row("output0"),
+        )
+        self._outboxes = (to_scheduler, to_executor, self._to_scheduler, to_output, to_ingest)
+        self._inboxes = (from_ingest, self._plans, from_executor, from_scheduler, self._texts)
+        self._to_scheduler.send(hello)
+        self.live: list[LiveRequest] = []
+
+    def submit(self, prompt: Sequence[int], **params: object) -> LiveRequest:
+        """A client's request. EOS is ignored unless the parameters say otherwise."""
+        sampling = SamplingParams(**{"ignore_eos": True, "temperature": 0.0, "max_tokens": 16, **params})
+        request = LiveRequest(
+            f"request-{len(self.live)}",
+            sampling.stop,
+            sampling.include_stop_str_in_output,
+            sampling.skip_special_tokens,
+        )
+        add_choices(request, [np.array(prompt, np.int32)], sampling, self.table, self.max_model_len)
+        self.live.append(request)
+        self.table.open(request)
+        return request
+
+    def turn_ingest(self) -> None:
+        for text in self._texts.drain():
+            self.table.deliver(text)
+        self.submitter.retry()
+
+    def turn_executor(self) -> None:
+        for plan in self._plans.drain():
+            self._to_scheduler.send(self._runner.run(plan))
+
+    def turn(self) -> None:
+        self.turn_ingest()
+        self.scheduler.turn()
+        self.turn_executor()
+        self.output.run()
+        for outbox in self._outboxes:
+            outbox.flush()
+
+    def run(self, turns: int = 20_000) -> None:
+        """Turn until every request has ended; then nothing may be held anywhere."""
+        for _ in range(turns):
+            if not len(self.table) and self.settled:
+                self.check_empty()
+                return
+            self.turn()
+        raise AssertionError(f"requests are left after {turns} turns")
+
+    @property
+    def settled(self) -> bool:
+        core = self.scheduler.core
+        return core is not None and not core.has_work and not self.scheduler.output_is_behind
+
+    def check_empty(self) -> None:
+        """No block, row, ring space or message is held, and no frame was bad."""
+        core = self.scheduler.core
+        assert core is not None
+        core.check()
+        assert core.pool.free == core.pool.size
+        assert self.submitter.ring_tokens == 0
+        assert [inbox.bad_frames for inbox in self._inboxes] == [0] * len(self._inboxes)
+
+
+def answer(request: LiveRequest, index: int = 0) -> Answer:
+    """What the client of a request has got so far."""
+    choice = request.choices[index]
+    return Answer(choice.mail, np.frombuffer(bytes(choice.generated), np.int32).tolist(), choice.ending)
+
+
+def check_answer(request: LiveRequest, prompt: Sequence[int], max_tokens: int) -> None:
+    """The answer of a request that ran to its length is the plain continuation of its prompt."""
+    got = answer(request)
+    expected = continuation(list(prompt), max_tokens)
+    assert got.tokens == expected
+    assert got.text == text_of(expected)
+    assert got.ending is not None and got.ending.finish is Finish.LENGTH
+    assert got.ending.tokens == max_tokens

@@ -1,0 +1,101 @@
+"""Configuration is right when it is made, and an assignment survives its file."""
+
+import dataclasses
+import math
+
+import pytest
+from fourstroke.common.config import Assignment, Config
+from fourstroke.common.errors import ConfigError
+
+BAD = [
+    ("--served-model-name", {"served_model_names": ()}),
+    ("--served-model-name", {"served_model_names": ("a", "")}),
+    ("--backend", {"backend": "tpu"}),
+    ("--executor", {"executor": "none"}),
+    ("--dtype", {"dtype": "int3"}),
+    ("--log-level", {"log_level": "loud"}),
+    ("--port", {"port": 65536}),
+    ("--port", {"port": -1}),
+    ("--block-size", {"block_size": 0}),
+    ("--max-num-seqs", {"max_num_seqs": 0}),
+    ("--max-num-batched-tokens", {"max_num_batched_tokens": 0}),
+    ("--pipeline-depth", {"pipeline_depth": 3}),
+    ("--max-queue", {"max_queue": 0}),
+    ("--memory-fraction", {"memory_fraction": 1.0}),
+    ("--memory-fraction", {"memory_fraction": math.nan}),
+    ("--drain-timeout", {"drain_timeout_s": -1}),
+    ("--start-timeout", {"start_timeout_s": 0}),
+    ("--threads", {"threads": 0}),
+    ("--num-blocks", {"num_blocks": 0}),
+    ("--max-model-len", {"max_model_len": 0}),
+    ("--api-key", {"api_key": ""}),
+    ("--api-key", {"api_key": "schlüssel"}),
+]
+
+
+def config(**changes) -> Config:
+    return Config(**{"model": "model.gguf", "served_model_names": ("model",), **changes})
+
+
+@pytest.mark.parametrize("flag, changes", BAD, ids=lambda value: str(value)[:40])
+def test_refused_by_flag(flag, changes):
+    """What cannot work is refused when the configuration is made, in one line that begins with the flag."""
+    with pytest.raises(ConfigError, match=f"^{flag} ") as caught:
+        config(**changes)
+    assert "\n" not in str(caught.value)
+
+
+def test_an_api_key_is_not_shown():
+    """The refusal of a key does not print it."""
+    with pytest.raises(ConfigError) as caught:
+        config(api_key="schlüssel")
+    assert "schlüssel" not in str(caught.value)
+
+
+def assignment(**changes) -> Assignment:
+    fields = {
+        "name": "output0",
+        "role": "output",
+        "index": 0,
+        "supervisor_pid": 17,
+        "socket_folder": "/tmp/x",
+        "owner": "17-4",
+        "board": ("supervisor0", "output0"),
+        "sends_to": ("ingest0", "ingest1"),
+        "hears_from": (),
+        "config": config(),
+    }
+    return Assignment(**{**fields, **changes})
+
+
+@pytest.mark.parametrize(
+    "saved",
+    [
+        assignment(),
+        assignment(config=config(served_model_names=("a", "世界"), api_key="k", num_blocks=9, unix_socket="/run/x")),
+        assignment(board=(), sends_to=()),
+    ],
+    ids=["defaults", "options", "empty"],
+)
+def test_assignment_round_trip(saved, tmp_path):
+    """What a process reads is what the supervisor wrote, tuples as tuples."""
+    path = tmp_path / "assignment.json"
+    saved.save(path)
+    loaded = Assignment.load(path)
+    assert loaded == saved
+    assert hash(loaded) == hash(saved)
+
+
+def test_a_loaded_configuration_is_checked(tmp_path):
+    """An assignment that was tampered with is refused like a command line."""
+    path = tmp_path / "assignment.json"
+    assignment().save(path)
+    path.write_text(path.read_text().replace('"port": 8000', '"port": 99999'))
+    with pytest.raises(ConfigError, match="--port"):
+        Assignment.load(path)
+
+
+def test_values_do_not_change():
+    """A configuration cannot be changed after it was checked."""
+    with pytest.raises(dataclasses.FrozenInstanceError):
+        config().port = -1

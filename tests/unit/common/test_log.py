@@ -1,0 +1,66 @@
+"""A log line is one line, whoever wrote its words."""
+
+import logging
+
+import pytest
+from fourstroke.common.log import configure
+from hypothesis import given
+from hypothesis import strategies as st
+
+
+@pytest.fixture(autouse=True)
+def handlers():
+    """Leave logging as it was."""
+    root = logging.getLogger()
+    before, level = root.handlers[:], root.level
+    yield
+    root.handlers[:] = before
+    root.setLevel(level)
+
+
+def line(text):
+    configure("ingest0")
+    handler = logging.getLogger().handlers[0]
+    return handler.format(logging.LogRecord("fourstroke", logging.INFO, __file__, 1, "model %s", (text,), None))
+
+
+@given(st.text())
+def test_one_line(text):
+    """Nothing in a message can begin a new line or move the cursor, and ordinary text is kept."""
+    written = line(text)
+    assert len(written.splitlines()) == 1
+    assert all(char == "\t" or not ord(char) < 32 for char in written)
+    assert "\x9b" not in written
+
+
+@pytest.mark.parametrize(
+    "text, shown",
+    [
+        ("a\nb", r"a\x0ab"),
+        ("\x1b[2J", r"\x1b[2J"),
+        ("\x85", r"\x85"),
+        ("\u2028", r"\u2028"),
+        ("世界 👋\t", "世界 👋\t"),
+    ],
+    ids=["newline", "escape", "next-line", "line-separator", "text"],
+)
+def test_escapes(text, shown):
+    """Control characters are shown escaped; text is shown as it is."""
+    assert line(text).endswith(f"I ingest0: model {shown}")
+
+
+def test_traceback_keeps_its_lines():
+    """The lines of a traceback are not escaped."""
+    configure("ingest0")
+    try:
+        raise ValueError("cause")
+    except ValueError as error:
+        info = (type(error), error, error.__traceback__)
+    record = logging.LogRecord("fourstroke", logging.ERROR, __file__, 1, "it failed", (), info)
+    assert logging.getLogger().handlers[0].format(record).splitlines()[-1] == "ValueError: cause"
+
+
+def test_level():
+    """What is below the level asked for is not written."""
+    log = configure("ingest0", "warning")
+    assert (log.isEnabledFor(logging.WARNING), log.isEnabledFor(logging.INFO)) == (True, False)

@@ -1,0 +1,214 @@
+"""A frame is a message of the expected kind or a BadMessage; nothing else comes out, and nothing is raised."""
+
+import dataclasses
+import datetime
+import enum
+import types
+import typing
+
+import msgpack
+import pytest
+from fourstroke.common.errors import BadMessage
+from fourstroke.common.types import Finish, State
+from fourstroke.ipc import codec, messages
+from fourstroke.ipc.messages import KvBatch, Report, Ticket
+from hypothesis import given
+from hypothesis import strategies as st
+
+TYPES = (*typing.get_args(messages.Message), Ticket)
+SCALARS = {
+    int: st.integers(-(2**63), 2**63 - 1),
+    float: st.floats(allow_nan=False),
+    str: st.text(max_size=20),
+    bytes: st.binary(max_size=20),
+    bool: st.booleans(),
+}
+
+
+def values_of(hint):
+    """A strategy for what an annotation allows."""
+    if isinstance(hint, types.UnionType):
+        (kind,) = [part for part in typing.get_args(hint) if part is not types.NoneType]
+        return st.none() | values_of(kind)
+    if typing.get_origin(hint) is tuple:
+        return st.lists(values_of(typing.get_args(hint)[0]), max_size=3).map(tuple)
+    if dataclasses.is_dataclass(hint):
+        hints = typing.get_type_hints(hint)
+        return st.builds(hint, **{field.name: values_of(hints[field.name]) for field in dataclasses.fields(hint)})
+    if issubclass(hint, enum.IntEnum):
+        return st.sampled_from(hint)
+    return SCALARS[hint]
+
+
+any_message = st.sampled_from(TYPES).flatmap(values_of)
+
+now = datetime.datetime(2026, 1, 1, tzinfo=datetime.UTC)
+leaves = (
+    st.none()
+    | st.booleans()
+    | st.integers(-(2**63), 2**64 - 1)
+    | st.floats()
+    | st.text(max_size=8)
+    | st.binary(max_size=8)
+    | st.builds(msgpack.ExtType, st.integers(0, 127), st.binary(max_size=8))
+    | st.just(msgpack.Timestamp.from_datetime(now))
+)
+keys = st.text(max_size=4) | st.binary(max_size=4) | st.integers(0, 9) | st.booleans() | st.none()
+anything = st.recursive(
+    leaves,
+    lambda inner: st.lists(inner, max_size=4) | st.dictionaries(keys, inner, max_size=3),
+    max_leaves=10,
+)
+
+
+def is_message_or_bad(frame: bytes) -> None:
+    """A decoded frame holds exactly what the message says: encoded again it is the same value."""
+    try:
+        message = codec.decode(frame)
+    except BadMessage:
+        return
+    assert type(message) in TYPES
+    assert codec.encode(message) == msgpack.packb(msgpack.unpackb(frame))
+
+
+@given(any_message)
+def test_round_trip(message):
+    """Every message comes back equal, and its parts in their own types."""
+    again = codec.decode(codec.encode(message), type(message))
+    assert (type(again), repr(again)) == (type(message), repr(message))
+
+
+@pytest.mark.parametrize("cls", TYPES, ids=lambda cls: cls.__name__)
+@given(data=st.data())
+def test_wrong_direction(cls, data):
+    """A frame is taken where its own kind is expected, and refused where every other kind is."""
+    frame = codec.encode(data.draw(values_of(cls)))
+    assert type(codec.decode(frame, cls)) is cls
+    with pytest.raises(BadMessage):
+        codec.decode(frame, *[other for other in TYPES if other is not cls])
+
+
+@given(any_message, st.data())
+def test_truncated(message, data):
+    """No part of a frame, and no frame with more behind it, is a message."""
+    frame = codec.encode(message)
+    for cut in (frame[: data.draw(st.integers(0, len(frame) - 1))], frame + b"\x00"):
+        with pytest.raises(BadMessage):
+            codec.decode(cut)
+
+
+@given(any_message, st.data())
+def test_mutated(message, data):
+    """With some bytes changed it is a BadMessage or another message, never an exception of another kind."""
+    frame = bytearray(codec.encode(message))
+    for _ in range(data.draw(st.integers(1, 4))):
+        frame[data.draw(st.integers(0, len(frame) - 1))] = data.draw(st.integers(0, 255))
+    is_message_or_bad(bytes(frame))
+
+
+@given(st.binary(max_size=60))
+def test_random_bytes(frame):
+    """Random bytes are a BadMessage, or by a rare chance a message."""
+    is_message_or_bad(frame)
+
+
+@given(any_message, st.data())
+def test_confused_types(message, data):
+    """A value of another type at any place of a frame, however deep it lies, is refused."""
+    value = msgpack.unpackb(codec.encode(message))
+    place, index = value, data.draw(st.integers(0, len(value) - 1))
+    while isinstance(place[index], list) and place[index] and data.draw(st.booleans()):
+        place = place[index]
+        index = data.draw(st.integers(0, len(place) - 1))
+    place[index] = data.draw(anything)
+    is_message_or_bad(msgpack.packb(value))
+
+
+@given(anything)
+def test_any_value(value):
+    """Any MessagePack value at all, alone or under a known tag."""
+    is_message_or_bad(msgpack.packb(value))
+    for tag in range(len(TYPES)):
+        is_message_or_bad(msgpack.packb([tag, value]))
+
+
+REPORT = [TYPES.index(Report), int(State.READY), "text"]
+
+
+@pytest.mark.parametrize(
+    "value",
+    [
+        [TYPES.index(KvBatch), 2**63, b""],
+        [TYPES.index(KvBatch), True, b""],
+        [TYPES.index(KvBatch), 1.0, b""],
+        [TYPES.index(KvBatch), 0, "text"],
+        [*REPORT, None],
+        REPORT[:2],
+        [REPORT[0], 99, "text"],
+        [REPORT[0], True, "text"],
+        [True, 0, b""],
+        [-1],
+        [len(TYPES)],
+        [2**64 - 1],
+        [[]],
+        {0: 1},
+        [TYPES.index(Report), int(State.READY), ["text"]],
+        [TYPES.index(Report), int(State.READY), {"a": 1}],
+    ],
+    ids=repr,
+)
+def test_near_misses(value):
+    """Wide ints, booleans as ints, wrong counts of fields and unknown tags are refused."""
+    with pytest.raises(BadMessage):
+        codec.decode(msgpack.packb(value))
+
+
+@pytest.mark.parametrize(
+    "frame",
+    [
+        b"\x91" * 100_000 + b"\x00",
+        b"\x81\xa1a" * 100_000 + b"\x00",
+        b"\xdd\xff\xff\xff\xff",
+        b"\xc6\xff\xff\xff\xff",
+        b"\xdf\xff\xff\xff\xff",
+        b"\xd6\xff" + b"\xff" * 4,
+        b"\xc7\x05\xff" + b"\x00" * 5,
+        b"\xc7\x0c\xff" + b"\xff" * 12,
+        b"\xa2\xed\xa0",
+        b"\x81\x90\x00",
+        b"\x81\xcb" + b"\x00" * 8 + b"\x00",
+        b"\xc1",
+    ],
+    ids=[
+        "deep-lists",
+        "deep-maps",
+        "claims-4G-items",
+        "claims-4-GiB",
+        "claims-4G-pairs",
+        "timestamp",
+        "timestamp-of-5-bytes",
+        "timestamp-out-of-range",
+        "bad-utf-8",
+        "list-as-key",
+        "float-as-key",
+        "reserved",
+    ],
+)
+def test_hostile_frames(frame):
+    """Frames made to hurt a decoder are bad messages, alone and as a field."""
+    for hostile in (frame, bytes([0x93, REPORT[0], 1]) + frame):
+        with pytest.raises(BadMessage):
+            codec.decode(hostile)
+
+
+def test_errors_show_no_content():
+    """What is refused may hold text of a client: the error says what it is, not what it holds."""
+    with pytest.raises(BadMessage) as caught:
+        codec.decode(msgpack.packb([TYPES.index(KvBatch), "secret prompt", b""]), KvBatch)
+    assert "secret" not in str(caught.value)
+
+
+def test_finish_comes_back_as_finish():
+    """Numbers on the wire become members again."""
+    message = messages.Abort(1, 0, Finish.STOP, 5)
+    assert codec.decode(codec.encode(message)).reason is Finish.STOP

@@ -1,0 +1,96 @@
+"""Binding the HTTP socket: what works, and what is refused with which words."""
+
+import socket
+import stat
+from pathlib import Path
+
+import pytest
+
+from fourstroke.common.config import Config
+from fourstroke.common.errors import ConfigError, ResourceError
+from fourstroke.launch import listener
+
+
+def config(**fields: object) -> Config:
+    return Config(model="m", served_model_names=("m",), **{"port": 0, **fields})  # type: ignore[arg-type]
+
+
+def test_listens() -> None:
+    """Connections are accepted from the moment of binding, before anybody serves them."""
+    bound = listener.bind(config())
+    host, port = bound.getsockname()
+    assert listener.url(bound) == f"http://{host}:{port}"
+    with socket.create_connection((host, port)):
+        listener.close(bound)
+    with pytest.raises(ConnectionRefusedError):
+        socket.create_connection((host, port))
+
+
+def test_ipv6() -> None:
+    """An IPv6 address is shown in brackets."""
+    bound = listener.bind(config(host="::1"))
+    assert listener.url(bound) == f"http://[::1]:{bound.getsockname()[1]}"
+    listener.close(bound)
+
+
+def test_port_taken() -> None:
+    """Two servers cannot listen on one port: the second is told which."""
+    first = listener.bind(config())
+    port = first.getsockname()[1]
+    with pytest.raises(ResourceError, match=f"port {port} .* is taken"):
+        listener.bind(config(port=port))
+    listener.close(first)
+
+
+def test_port_again() -> None:
+    """A port is free for the next server although connections of the last one are still being forgotten."""
+    first = listener.bind(config())
+    port = first.getsockname()[1]
+    with socket.create_connection(("127.0.0.1", port)):
+        served, _ = first.accept()
+        served.close()  # this side closes first and holds the port in TIME_WAIT
+    listener.close(first)
+    listener.close(listener.bind(config(port=port)))
+
+
+@pytest.mark.parametrize("host", ["no such host", "", "256.1.1.1", "a" * 300])
+def test_bad_host(host: str) -> None:
+    """A host that is no address is the command line's fault."""
+    if host == "":
+        pytest.skip("an empty host means every address, as everywhere")
+    with pytest.raises(ConfigError, match="--host"):
+        listener.bind(config(host=host))
+
+
+def test_foreign_address() -> None:
+    """An address of another machine is refused in words."""
+    with pytest.raises(ResourceError, match=r"cannot listen on 192\.0\.2\.1"):
+        listener.bind(config(host="192.0.2.1"))
+
+
+def test_unix(tmp_path: Path) -> None:
+    """A Unix socket is for its owner alone, and its path is gone after closing, twice or not."""
+    path = tmp_path / "s"
+    bound = listener.bind(config(unix_socket=str(path)))
+    assert stat.S_IMODE(path.stat().st_mode) == 0o600
+    assert listener.url(bound) == f"unix:{path}"
+    with pytest.raises(ResourceError, match="in use"):
+        listener.bind(config(unix_socket=str(path)))
+    listener.close(bound)
+    listener.close(bound)
+    assert not path.exists()
+
+
+def test_unix_keeps_files(tmp_path: Path) -> None:
+    """A file that is no socket is never removed for one."""
+    path = tmp_path / "s"
+    path.write_text("precious")
+    with pytest.raises(ResourceError):
+        listener.bind(config(unix_socket=str(path)))
+    assert path.read_text() == "precious"
+
+
+def test_unix_path_too_long(tmp_path: Path) -> None:
+    """A path that the kernel would cut is refused."""
+    with pytest.raises(ConfigError, match="longer than"):
+        listener.bind(config(unix_socket=str(tmp_path / ("x" * 108))))

@@ -1,0 +1,121 @@
+"""The topology as data: whatever is configured, its parts fit together."""
+
+import re
+
+import pytest
+
+from fourstroke.common.config import Config
+from fourstroke.ipc.board import COLUMNS
+from fourstroke.launch.picture import picture
+from fourstroke.launch.topology import STROKES, SUPERVISOR, Topology, assignment, build
+
+
+def config(**fields: object) -> Config:
+    return Config(model="m", served_model_names=("m",), **fields)  # type: ignore[arg-type]
+
+
+@pytest.fixture(params=[{}, {"executor": "fake"}, {"threads": 3, "pipeline_depth": 1, "max_num_seqs": 1}])
+def topology(request: pytest.FixtureRequest) -> Topology:
+    return build(config(**request.param), 8)
+
+
+def names(topology: Topology) -> set[str]:
+    return {process.name for process in topology.processes}
+
+
+def test_golden() -> None:
+    """The default server, in the order of starting: the slowest first."""
+    default = build(config(), 8)
+    assert [(process.name, process.module) for process in default.processes] == [
+        ("executor0", "fourstroke.procs.executor.main"),
+        ("scheduler0", "fourstroke.procs.scheduler.main"),
+        ("output0", "fourstroke.procs.output.main"),
+        ("publisher0", "fourstroke.procs.publisher.main"),
+        ("ingest0", "fourstroke.procs.ingest.main"),
+    ]
+    assert [f"{wire.sender} {wire.receiver}" for wire in default.wires] == [
+        "ingest0 scheduler0",
+        "scheduler0 executor0",
+        "executor0 scheduler0",
+        "scheduler0 output0",
+        "output0 ingest0",
+        "scheduler0 publisher0",
+        "executor0 supervisor",
+        "scheduler0 supervisor",
+        "output0 supervisor",
+        "publisher0 supervisor",
+        "ingest0 supervisor",
+        "supervisor ingest0",
+    ]
+
+
+def test_wires_join_processes(topology: Topology) -> None:
+    """Both ends of every wire exist, and there is one wire a direction."""
+    ends = names(topology) | {SUPERVISOR}
+    assert {end for wire in topology.wires for end in (wire.sender, wire.receiver)} <= ends
+    assert len(set(topology.wires)) == len(topology.wires)
+
+
+def test_every_process_is_reached(topology: Topology) -> None:
+    """Work that enters at ingest reaches every process, and every process reports to the supervisor."""
+    reached = {"ingest0"}
+    for _ in topology.processes:
+        reached |= {wire.receiver for wire in topology.wires if wire.sender in reached}
+    assert reached == names(topology) | {SUPERVISOR}
+    assert {wire.sender for wire in topology.wires if wire.receiver == SUPERVISOR} == names(topology)
+
+
+def test_roles_are_known(topology: Topology) -> None:
+    """Every role has its place in the order of stopping and its columns on the board."""
+    roles = {process.role for process in topology.processes}
+    assert roles <= set(STROKES)
+    assert roles <= COLUMNS.keys()
+
+
+def test_segments(topology: Topology) -> None:
+    """Segments have different names and hold something."""
+    assert len({segment.name for segment in topology.segments}) == len(topology.segments)
+    assert all(segment.bytes > 0 for segment in topology.segments)
+
+
+def test_fake_executor() -> None:
+    """The fake executor takes the place of the real one and of nothing else."""
+    real, fake = build(config(), 8), build(config(executor="fake"), 8)
+    assert fake.processes[0].module == "fourstroke.procs.executor.fake"
+    assert fake.processes[1:] == real.processes[1:]
+    assert fake.wires == real.wires
+
+
+@pytest.mark.parametrize(("threads", "expected"), [(None, "8"), (3, "3")])
+def test_threads(threads: int | None, expected: str) -> None:
+    """Only the executor computes with threads: those configured, else one a core."""
+    executor, *others = build(config(threads=threads), 8).processes
+    assert executor.env["OMP_NUM_THREADS"] == expected
+    assert {process.env["OMP_NUM_THREADS"] for process in others} == {"1"}
+
+
+def test_assignments(topology: Topology) -> None:
+    """What processes are told about their wires is what the topology says, from both ends."""
+    told = {
+        spec.name: assignment(spec, topology, config(), supervisor_pid=1, socket_folder="/s", owner="o")
+        for spec in topology.processes
+    }
+    assert {(name, peer) for name, one in told.items() for peer in one.sends_to} == {
+        (wire.sender, wire.receiver) for wire in topology.wires if wire.sender != SUPERVISOR
+    }
+    assert {(peer, name) for name, one in told.items() for peer in one.hears_from} == {
+        (wire.sender, wire.receiver) for wire in topology.wires if wire.receiver != SUPERVISOR
+    }
+    assert {one.board for one in told.values()} == {topology.board}
+    assert all(f"{one.role}{one.index}" == one.name for one in told.values())
+
+
+def test_picture_shows_all(topology: Topology) -> None:
+    """The printed topology names every process with its module, every wire and every segment."""
+    shown = picture(topology)
+    for process in topology.processes:
+        assert re.search(rf"^  {process.name} +{re.escape(process.module)}\b", shown, re.MULTILINE)
+    for wire in topology.wires:
+        assert re.search(rf"^  {wire.sender} +-> +{wire.receiver}$", shown, re.MULTILINE)
+    for segment in topology.segments:
+        assert re.search(rf"^  {re.escape(segment.name)} +{segment.bytes:,} bytes$", shown, re.MULTILINE)

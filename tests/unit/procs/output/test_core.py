@@ -1,0 +1,192 @@
+"""One Emit, many requests: rows do not disturb each other, whatever some of them hold."""
+
+import numpy as np
+import pytest
+from fourstroke.common.errors import BadMessage
+from fourstroke.common.types import Finish
+from fourstroke.ipc import codec
+from fourstroke.ipc.messages import Drain, Emit, Ended, Ending, Opened, Text, Ticket
+from fourstroke.procs.output.core import OutputCore
+from fourstroke.procs.output.detokenizer import TokenTable
+from fourstroke.procs.vocabulary import Vocabulary
+from hypothesis import given
+from hypothesis import strategies as st
+
+LETTERS = [bytes([code]) for code in range(ord("a"), ord("z") + 1)]
+TABLE = TokenTable.of(Vocabulary(LETTERS, frozenset({25})))
+
+
+def opened(rid, reply_to="ingest0", stop=(), epoch=0, cached=0, include_stop=False):
+    return Opened(rid, epoch, cached, codec.encode(Ticket(reply_to, tuple(stop), include_stop, True, 0)))
+
+
+def column(values, kind):
+    return np.array(values, kind).tobytes()
+
+
+def emit(rows=(), opened=(), ended=()):
+    """An Emit and its tokens, from (rid, text) rows."""
+    tokens = np.array([ord(letter) - ord("a") for _, text in rows for letter in text], np.int32)
+    rids, counts = column([rid for rid, _ in rows], "<i8"), column([len(text) for _, text in rows], "<i4")
+    return Emit(tuple(opened), rids, counts, 0, len(tokens), tuple(ended)), tokens
+
+
+class Output:
+    """A core, and what it rejected."""
+
+    def __init__(self):
+        self.rejected: list[BadMessage] = []
+        self.core = OutputCore(TABLE, ("ingest0", "ingest1"), self.rejected.append)
+
+    def __call__(self, *args, **parts):
+        return self.core.handle(*emit(*args, **parts))
+
+
+def rows_of(text: Text) -> list[tuple[int, str, list[int]]]:
+    """(rid, delta, token ids) of each row."""
+    rids, counts = np.frombuffer(text.rids, "<i8").tolist(), np.frombuffer(text.counts, "<i4").tolist()
+    ids, last = np.frombuffer(text.token_ids, "<i4").tolist(), np.cumsum(counts).tolist()
+    assert len(ids) == sum(counts)
+    spans = zip(rids, text.deltas, last, counts, strict=True)
+    return [(rid, delta, ids[end - count : end]) for rid, delta, end, count in spans]
+
+
+def end(rid, finish=Finish.LENGTH, stop_token=-1, detail=""):
+    return Ended(rid, finish, stop_token, detail)
+
+
+def test_rows_reach_the_ingest_of_their_ticket():
+    """Each ingest gets one Text with its own rows, in order."""
+    output = Output()
+    texts = output([(1, "ab"), (2, "c"), (3, "d")], [opened(1), opened(2, "ingest1"), opened(3)])
+    assert {name: rows_of(text) for name, text in texts.items()} == {
+        "ingest0": [(1, "ab", [0, 1]), (3, "d", [3])],
+        "ingest1": [(2, "c", [2])],
+    }
+    assert output.core.detokenized_tokens == 4
+
+
+def test_tokens_behind_a_stop_string_are_never_counted():
+    """Text, ids and usage end with the token that completes the string, and later rows are dropped."""
+    output = Output()
+    texts = output([(1, "abcd")], [opened(1, stop=["bc"], cached=5)])
+    assert rows_of(texts["ingest0"]) == [(1, "a", [0, 1, 2])]
+    assert texts["ingest0"].endings == (Ending(1, Finish.STOP, "bc", -1, 3, 5, ""),)
+    assert output([(1, "ef")]) == {}
+    assert output(ended=[end(1)]) == {}
+    assert (output.core.stop_strings, output.core.unknown_requests, len(output.core)) == (1, 2, 0)
+
+
+@pytest.mark.parametrize("finish", [Finish.REJECTED, Finish.ABORT, Finish.ERROR, Finish.TIMEOUT])
+def test_request_that_ends_before_its_first_token(finish):
+    """Opened and Ended in one Emit give an Ending and no row."""
+    texts = Output()(opened=[opened(1)], ended=[end(1, finish, detail="too long")])
+    assert rows_of(texts["ingest0"]) == []
+    assert texts["ingest0"].endings == (Ending(1, finish, None, -1, 0, 0, "too long"),)
+
+
+def test_end_without_tokens_flushes_what_was_held_back():
+    """The last delta may come with no token."""
+    output = Output()
+    assert rows_of(output([(1, "a")], [opened(1, stop=["ab"])])["ingest0"]) == [(1, "", [0])]
+    assert rows_of(output(ended=[end(1, Finish.ABORT)])["ingest0"]) == [(1, "a", [])]
+
+
+def test_stop_token_is_passed_on():
+    """The stop id is named, its text is not shown, and it is counted."""
+    texts = Output()([(1, "ab")], [opened(1)], [end(1, Finish.STOP, stop_token=1)])
+    assert rows_of(texts["ingest0"]) == [(1, "a", [0, 1])]
+    assert texts["ingest0"].endings == (Ending(1, Finish.STOP, None, 1, 2, 0, ""),)
+
+
+def test_higher_epoch_starts_afresh():
+    """A resubmitted request gets a new state; the same epoch again is rejected and changes nothing."""
+    output = Output()
+    output([(1, "a")], [opened(1, stop=["ab"])])
+    assert rows_of(output([(1, "b")], [opened(1, stop=["ab"], epoch=1)])["ingest0"]) == [(1, "b", [1])]
+    assert rows_of(output([(1, "a")], [opened(1)])["ingest0"]) == [(1, "", [0])]
+    assert len(output.rejected) == 1
+
+
+@pytest.mark.parametrize(
+    "ticket",
+    [b"", b"\xff" * 9, codec.encode(Drain())],
+    ids=["empty", "garbage", "another-tag"],
+)
+def test_corrupt_ticket(ticket):
+    """A corrupt ticket loses its own request, counted, and no other row."""
+    output = Output()
+    texts = output([(1, "a"), (2, "b")], [Opened(1, 0, 0, ticket), opened(2)])
+    assert rows_of(texts["ingest0"]) == [(2, "b", [1])]
+    assert (len(output.rejected), output.core.unknown_requests) == (1, 1)
+
+
+@pytest.mark.parametrize("bad", [opened(1, "nobody"), opened(1, stop=["a", ""])], ids=["reply-to", "empty-stop"])
+def test_ticket_that_cannot_be_served(bad):
+    """A ticket of the right shape with a wrong content loses only its own request."""
+    output = Output()
+    assert rows_of(output([(1, "a"), (2, "b")], [bad, opened(2)])["ingest0"]) == [(2, "b", [1])]
+    assert len(output.rejected) == 1
+
+
+@pytest.mark.parametrize(
+    "rids, counts",
+    [
+        (column([1, 2], "<i8"), column([2], "<i4")),
+        (column([1], "<i8"), column([1, 1], "<i4")),
+        (column([1], "<i8")[:-1], column([2], "<i4")),
+        (column([1, 2], "<i8"), column([3, -1], "<i4")),
+        (column([1], "<i8"), column([1], "<i4")),
+        (column([1], "<i8"), column([3], "<i4")),
+        (column([1, 2, 3], "<i8"), column([2**31 - 1, 2**31 - 1, 4], "<i4")),
+        (b"", b""),
+    ],
+    ids=["few-counts", "many-counts", "odd-bytes", "negative", "too-few", "too-many", "overflow", "none"],
+)
+def test_columns_that_do_not_agree(rids, counts):
+    """Such an Emit is dropped as a whole, counted, and the next one is served."""
+    output = Output()
+    output(opened=[opened(1)])
+    assert output.core.handle(Emit((), rids, counts, 0, 2, ()), np.zeros(2, np.int32)) == {}
+    assert len(output.rejected) == 1
+    assert rows_of(output([(1, "a")])["ingest0"]) == [(1, "a", [0])]
+
+
+def test_ids_outside_the_vocabulary():
+    """They have no text, stay in the ids, and are rejected once for each Emit."""
+    output = Output()
+    output(opened=[opened(1)])
+    message = Emit((), column([1], "<i8"), column([4], "<i4"), 0, 4, ())
+    texts = output.core.handle(message, np.array([-1, 0, 26, 2**31 - 1], np.int32))
+    assert rows_of(texts["ingest0"]) == [(1, "a", [-1, 0, 26, 2**31 - 1])]
+    assert len(output.rejected) == 1
+
+
+def test_end_without_a_reason():
+    """An Ended that says NONE is rejected and ends nothing."""
+    output = Output()
+    texts = output([(1, "a")], [opened(1)], [end(1, Finish.NONE)])
+    assert (texts["ingest0"].endings, len(output.rejected), len(output.core)) == ((), 1, 1)
+
+
+@given(st.lists(st.lists(st.tuples(st.integers(0, 3), st.text("abc", max_size=3)), max_size=6), max_size=6))
+def test_neighbours_do_not_matter(emits):
+    """A request's text, ids and end are the same alone and beside others."""
+    stops = {0: ["ab"], 1: [], 2: ["c", "cb"], 3: ["aaa"]}
+
+    def run(kept):
+        output, answers = Output(), {rid: ("", [], None) for rid in kept}
+        output(opened=[opened(rid, f"ingest{rid % 2}", stops[rid]) for rid in kept])
+        last = ([], [], [end(rid) for rid in kept])
+        for parts in [([row for row in rows if row[0] in kept], [], []) for rows in emits] + [last]:
+            for text in output(*parts).values():
+                for rid, delta, ids in rows_of(text):
+                    said, so_far, ending = answers[rid]
+                    answers[rid] = (said + delta, so_far + ids, ending)
+                for ending in text.endings:
+                    answers[ending.rid] = (*answers[ending.rid][:2], ending)
+        return answers
+
+    together = run([0, 1, 2, 3])
+    assert together == run([0]) | run([1]) | run([2]) | run([3])
+    assert all(ending is not None and ending.tokens == len(ids) for _, ids, ending in together.values())
