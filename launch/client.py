@@ -67,14 +67,15 @@ class Client:
         """The JSON objects of a stream of server-sent events, as they come."""
         with self._answer("POST", path, {**body, "stream": True}) as response:
             for line in response:
+                if not line.startswith(b"data:"):
+                    continue
                 data = line.removeprefix(b"data:").strip()
                 if data == b"[DONE]":
                     return
-                if data:
-                    event = json.loads(data)
-                    if "error" in event:
-                        raise ServerError(event["error"]["message"])
-                    yield event
+                event = json.loads(data)
+                if "error" in event:
+                    raise ServerError(event["error"]["message"])
+                yield event
             raise UnreachableError(f"{self._url} broke off in the middle of an answer")
 
     def close(self) -> None:

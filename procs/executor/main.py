@@ -24,7 +24,7 @@ class _Progress:
 
     def __call__(self, done: float) -> None:
         if done >= self._next:
-            self._process.report(State.STARTING, f"loading weights {done:.0%}")
+            self._process.report(State.STARTING, f"loading weights {100 * done:.0f} %")
             self._next = done + _PROGRESS_STEP
 
 

@@ -1,4 +1,4 @@
-"""Random numbers that are a function of (seed, position): Philox-4x32-10, vectorised over rows.
+"""Noise that is a function of (seed, position): Gumbel variates from Philox-4x32-10, vectorised over rows.
 
 Counter-based: there is no state to keep, copy or restore, and a row's number does not depend on its
 neighbours. Source: Salmon, Moraes, Dror, Shaw, "Parallel random numbers: as easy as 1, 2, 3", SC 2011;
@@ -31,9 +31,15 @@ def philox4x32(counter: tuple[Words, Words, Words, Words], key: tuple[Words, Wor
     return c0, c1, c2, c3
 
 
-def uniforms(seeds: Words, positions: Words) -> npt.NDArray[np.float64]:
-    """One number in [0, 1) with 53 random bits for each row: key = the 64-bit seed, counter = the position."""
-    zero = np.zeros_like(positions)
-    counter = (positions & _LOW, positions >> _HALF, zero, zero)
-    high, low, _, _ = philox4x32(counter, (seeds & _LOW, seeds >> _HALF))
-    return ((high >> np.uint64(5)) * 2.0**26 + (low >> np.uint64(6))) * 2.0**-53
+def gumbels(seeds: Words, positions: Words, count: int) -> npt.NDArray[np.float64]:
+    """`count` variates of the standard Gumbel distribution for each row, float64 [rows, count].
+
+    Variate i is -log(-log u), u = (w + 1/2) / 2^32, where w is word i % 4 of Philox with the 64-bit seed as
+    key and (position, i // 4) as counter. So a variate does not depend on how many are asked for.
+    """
+    index = np.arange(-(-count // 4), dtype=np.uint64)[None]
+    position, seed = positions[:, None], seeds[:, None]
+    counter = np.broadcast_arrays(position & _LOW, position >> _HALF, index, np.uint64(0))
+    words = philox4x32((counter[0], counter[1], counter[2], counter[3]), (seed & _LOW, seed >> _HALF))
+    uniform = (np.stack(words, axis=-1).reshape(len(seeds), -1)[:, :count] + 0.5) * 2.0**-32
+    return -np.log(-np.log(uniform))

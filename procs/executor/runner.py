@@ -84,8 +84,9 @@ class Runner:
     def _sample(self, batch: Batch, hidden: torch.Tensor, slot: StepSlot) -> dict[int, str]:
         """Sample the rows that want it; the causes of those that failed by their places in the plan."""
         logits = self._model.logits(hidden[torch.from_numpy(batch.last)])
-        rows = batch.rows[batch.sampling]
-        sampled: Sampled = sample(logits, self._rows.rules.of(rows), batch.spans.length[batch.sampling])
+        rows, positions = batch.rows[batch.sampling], batch.spans.length[batch.sampling]
+        self._rows.mask(logits, rows, positions)
+        sampled: Sampled = sample(logits, self._rows.rules.of(rows), positions)
         self._rows.last[rows] = sampled.tokens
         places = batch.order[batch.sampling]
         slot.sampled[places] = sampled.tokens
@@ -98,7 +99,6 @@ def load_runner(config: Config, slots: Sequence[StepSlot], progress: Callable[[f
     `progress` is told what part of the weights is loaded, 0..1.
     """
     cores = config.threads or usable_cores()
-    torch.set_num_threads(cores)
     checkpoint = open_checkpoint(Path(config.model))
     model_config, dtype = checkpoint.config, _DTYPES[config.dtype]
     size = weight_bytes(checkpoint, dtype.itemsize)
@@ -106,7 +106,7 @@ def load_runner(config: Config, slots: Sequence[StepSlot], progress: Callable[[f
     with torch.inference_mode():
         model = Llama(model_config, Weights(checkpoint, dtype, progress), sizes.max_model_len, cores)
         cache = KvCache(model_config, sizes.num_blocks, config.block_size, dtype)
-    torch.set_num_threads(cores)  # loader threads have set the default of all threads
+    torch.set_num_threads(cores)  # after loading, whose threads have set this to one
     rows = Rows(config.max_num_seqs, -(-sizes.max_model_len // config.block_size))
     hello = Hello(
         num_blocks=sizes.num_blocks,

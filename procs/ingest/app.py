@@ -12,7 +12,7 @@ import uuid
 from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
 from starlette.middleware import Middleware
-from starlette.requests import Request
+from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
 from starlette.routing import Route
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
@@ -59,6 +59,7 @@ def make_app(service: Service) -> Starlette:
             Refusal: _on_refusal,
             InvalidRequest: _on_refusal,
             HTTPException: _on_wrong_route,
+            ClientDisconnect: _on_disconnect,
             Exception: _on_bug,
         },
     )
@@ -106,6 +107,11 @@ async def _on_wrong_route(http: Request, error: Exception) -> Response:
     where = f"{http.method} {quoted(http.url.path)}"
     message = f"{where} is not a route" if error.status_code == 404 else f"{where}: {error.detail}"
     return refused(Refusal(error.status_code, message, headers=tuple((error.headers or {}).items())))
+
+
+async def _on_disconnect(_: Request, __: Exception) -> Response:
+    """For the books only: nobody reads it."""
+    return refused(Refusal(400, "the connection was closed in the middle of the request"))
 
 
 async def _on_bug(_: Request, __: Exception) -> Response:

@@ -7,7 +7,9 @@ from collections.abc import Sequence
 
 from ...common.types import SamplingParams
 from ...ipc.messages import Limits, Sampling
-from .live import Choice, LiveRequest, Table, Tokens
+from ...ipc.ring import Tokens
+from .live import Choice, LiveRequest
+from .table import Table
 
 _MASK = 2**64 - 1
 _GOLDEN = 0x9E3779B97F4A7C15

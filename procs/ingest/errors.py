@@ -17,7 +17,7 @@ MAX_QUOTED_CHARS = 200
 """How much of what a client sent comes back in an error message."""
 
 
-class Refusal(FourstrokeError):  # noqa: N818 (an answer, not a fault)
+class Refusal(FourstrokeError):
     """An HTTP error status with its message; `headers` go into the response."""
 
     def __init__(
@@ -47,12 +47,9 @@ def as_refusal(error: Refusal | InvalidRequest) -> Refusal:
     return error if isinstance(error, Refusal) else Refusal(400, str(error), param=error.param)
 
 
-def quoted(text: object) -> str:
-    """Something that a client sent, shortened and with control characters escaped."""
-    shown = str(text)
-    if len(shown) > MAX_QUOTED_CHARS:
-        shown = shown[:MAX_QUOTED_CHARS] + "..."
-    return repr(shown)
+def quoted(text: str) -> str:
+    """A text that a client sent, shortened and with control characters escaped."""
+    return repr(text if len(text) <= MAX_QUOTED_CHARS else text[:MAX_QUOTED_CHARS] + "...")
 
 
 def model_not_found(name: str, served: Sequence[str]) -> Refusal:

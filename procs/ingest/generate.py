@@ -7,16 +7,17 @@ import time
 import uuid
 from typing import Any
 
-from starlette.requests import ClientDisconnect, Request
+from starlette.requests import Request
 from starlette.types import Receive, Scope, Send
 
 from ...common.errors import InvalidRequest
+from ...ipc.ring import Tokens
 from .answers import Head
 from .body import Body, parse, read_body
 from .choices import add_choices
 from .errors import Refusal, as_refusal
 from .health import Limits
-from .live import LiveRequest, Tokens
+from .live import LiveRequest
 from .parameters import Parameters, Route, read_parameters
 from .prompts import fitting, read_prompts
 from .service import Service
@@ -37,10 +38,9 @@ class Generate:
         try:
             request, parameters, head = await self._accept(Request(scope, receive))
             await self._answer(request, parameters, head, receive, send)
-        except ClientDisconnect:
-            return
         except (Refusal, InvalidRequest) as error:
-            self._service.row.add("http_refused", as_refusal(error).status < 500)
+            if as_refusal(error).status < 500:
+                self._service.row.add("http_refused")
             raise
 
     async def _accept(self, http: Request) -> tuple[LiveRequest, Parameters, Head]:
@@ -48,33 +48,36 @@ class Generate:
         service = self._service
         body = parse(await read_body(http))
         limits = service.limits()
-        head = Head(
-            f"{_PREFIXES[self._route]}-{uuid.uuid4().hex}", self._route, service.model_name(body), int(time.time())
-        )
+        model = service.model_name(body)
+        head = Head(f"{_PREFIXES[self._route]}-{uuid.uuid4().hex}", self._route, model, int(time.time()))
         parameters = read_parameters(body, self._route, limits.vocab_size)
         request = await self._admit(body, parameters, limits, head.id)
         return request, parameters, head
 
     async def _admit(self, body: Body, parameters: Parameters, limits: Limits, request_id: str) -> LiveRequest:
         table, params = self._service.table, parameters.sampling
-        prompts = (
-            [body.get("messages")] if self._route == "chat" else read_prompts(body.get("prompt"), limits.vocab_size)
-        )
+        prompts = self._prompts(body, limits.vocab_size)
         body.check_numbers()
         count = len(prompts) * params.n
         if count > table.capacity:
-            raise InvalidRequest(
-                f"a request may have at most {table.capacity} choices in all; this one has {count}", "n"
-            )
+            raise InvalidRequest(f"a request may have at most {table.capacity} choices; this one has {count}", "n")
         request = LiveRequest(request_id, params.stop, params.include_stop_str_in_output, params.skip_special_tokens)
         table.reserve(count)
         try:
-            tokens = [await self._encode(prompt, limits.max_model_len) for prompt in prompts]
+            tokens = []
+            for prompt in prompts:
+                tokens.append(await self._encode(prompt, limits.max_model_len))
+                await asyncio.sleep(0)  # streams go first: a thousand short prompts take a second
+            add_choices(request, tokens, params, table, limits.max_model_len)
+            table.open(request)
         finally:
             table.release(count)
-        add_choices(request, tokens, params, table, limits.max_model_len)
-        table.open(request)
         return request
+
+    def _prompts(self, body: Body, vocab_size: int) -> list[Any]:
+        if self._route == "chat":
+            return [body.get("messages")]
+        return read_prompts(body.get("prompt"), vocab_size)
 
     async def _encode(self, prompt: Any, max_model_len: int) -> Tokens:
         prompts = self._service.prompts

@@ -25,8 +25,8 @@ class Separator:
 
     def __init__(self, controls: Sequence[ControlToken]) -> None:
         controls = sorted(controls, key=lambda control: len(control.text), reverse=True)
-        self._ids = {control.text: control.id for control in controls}
-        self._cut = re.compile(f"({_either(_with_spaces(control) for control in controls)})")
+        self._by_text = {control.text: control for control in controls}
+        self._cut = re.compile(f"({_either(re.escape(control.text) for control in controls)})")
         # A control token of one letter cannot be broken; no known model has one.
         texts = [control.text for control in controls if len(control.text) > 1]
         self._spelled = re.compile(_either(map(re.escape, texts)))
@@ -48,17 +48,23 @@ class Separator:
 
     def cut(self, prompt: str, mark: str) -> Iterator[int | str]:
         """The parts of a rendered prompt in order: a control token's id, or a text without marks."""
-        for place, part in enumerate(self._cut.split(prompt)):
+        parts = self._cut.split(prompt)  # texts at even places, control tokens between them
+        for place, part in enumerate(parts):
             if place % 2:
-                yield self._ids[part if part in self._ids else part.strip()]
-            elif text := part.replace(mark, ""):
+                yield self._by_text[part].id
+                continue
+            if place and self._by_text[parts[place - 1]].strip_right:
+                part = part.lstrip()
+            if place + 1 < len(parts) and self._by_text[parts[place + 1]].strip_left:
+                part = part.rstrip()
+            if text := part.replace(mark, ""):
                 yield text
 
     def _marked(self, message: Message, mark: str) -> Message:
         marked = {name: self._break_all(value, mark) for name, value in message.items()}
         marked["role"] = message["role"]
-        if message["content"].strip() in self._all and message["content"]:
-            marked["content"] += mark
+        if (inner := message["content"].strip()) and inner in self._all:
+            marked["content"] = _mark_end(marked["content"], mark)
         return marked
 
     def _break_all(self, value: Any, mark: str) -> Any:
@@ -75,22 +81,29 @@ class Separator:
         # Before the last letter; again, because a spelling may overlap the one that was broken.
         while self._spelled.search(text):
             text = self._spelled.sub(lambda found: found[0][:-1] + mark + found[0][-1], text)
-        # Templates trim texts, so what counts is the first and the last letter that is not white space.
-        if (stripped := text.rstrip()).endswith(self._heads):
-            text = stripped + mark + text[len(stripped) :]
-        if (stripped := text.lstrip()).startswith(self._tails):
-            text = text[: len(text) - len(stripped)] + mark + stripped
+        if text.rstrip().endswith(self._heads):
+            text = _mark_end(text, mark)
+        if text.lstrip().startswith(self._tails):
+            text = _mark_start(text, mark)
         return text
+
+
+# Templates trim texts: a mark goes beside the first or last letter that is not white space.
+
+
+def _mark_start(text: str, mark: str) -> str:
+    stripped = text.lstrip()
+    return text[: len(text) - len(stripped)] + mark + stripped
+
+
+def _mark_end(text: str, mark: str) -> str:
+    stripped = text.rstrip()
+    return stripped + mark + text[len(stripped) :]
 
 
 def _either(patterns: Iterable[str]) -> str:
     """A pattern that matches any of the patterns; nothing, if there are none."""
     return "|".join(patterns) or "(?!)"
-
-
-def _with_spaces(control: ControlToken) -> str:
-    left, right = r"\s*" * control.strip_left, r"\s*" * control.strip_right
-    return left + re.escape(control.text) + right
 
 
 def _unused_mark(messages: Sequence[Message]) -> str:

@@ -1,4 +1,4 @@
-"""The table of live requests: what ingest knows of each choice until its last byte is sent.
+"""A live request: what ingest knows of it until its last byte is sent, and the mail of its choices.
 
 A request is what a client sent; it has one choice for each text that comes back, and each choice is a
 request of its own to the engine. News of a choice wait in its mailbox, where deltas merge while the client
@@ -9,19 +9,11 @@ sent are kept, so that a choice can be handed to the engine again.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import NamedTuple, Protocol
+from typing import NamedTuple
 
-import numpy as np
-import numpy.typing as npt
-
-from ...common.errors import BadMessage
-from ...common.types import Finish
-from ...ipc.messages import Ending, Limits, Sampling, Text
-from .errors import queue_full
-
-Tokens = npt.NDArray[np.int32]
+from ...ipc.messages import Ending, Limits, Sampling
+from ...ipc.ring import Tokens
 
 
 @dataclass(slots=True, eq=False)
@@ -50,15 +42,6 @@ class News(NamedTuple):
     choice: Choice
     delta: str
     ending: Ending | None
-
-
-class Engine(Protocol):
-    """Where choices are handed to (submit.py)."""
-
-    def submit(self, choice: Choice) -> None: ...
-
-    def abort(self, choice: Choice, reason: Finish, keep: int) -> bool:
-        """False if the engine never saw the choice: then no ending will come from it."""
 
 
 class LiveRequest:
@@ -108,123 +91,3 @@ def _take(choice: Choice) -> News:
     choice.mail = ""
     choice.in_mail = False
     return news
-
-
-class Table:
-    """All live requests. `capacity` is how many choices may live, those that are being tokenised included."""
-
-    def __init__(self, engine: Engine, index: int, capacity: int) -> None:
-        """`index` is this process's number among its like: it makes ids unique among all of them."""
-        self._engine = engine
-        self._next_rid = (index << 48) + 1
-        self.capacity = capacity
-        self._reserved = 0
-        self._requests: dict[str, LiveRequest] = {}
-        self._choices: dict[int, Choice] = {}
-        self._idle: asyncio.Event | None = None
-
-    def __len__(self) -> int:
-        """The choices that have not ended."""
-        return len(self._choices)
-
-    @property
-    def busy(self) -> bool:
-        """Whether a request is being tokenised, generated or sent."""
-        return bool(self._requests or self._reserved)
-
-    async def until_idle(self) -> None:
-        """Wait until `busy` is false; it must not become true again."""
-        self._idle = asyncio.Event()
-        self._look_if_idle()
-        await self._idle.wait()
-
-    def _look_if_idle(self) -> None:
-        if self._idle is not None and not self.busy:
-            self._idle.set()
-
-    def reserve(self, count: int) -> None:
-        """Take room for choices. Raises a 429 if there is none."""
-        taken = len(self._choices) + self._reserved
-        if taken + count > self.capacity:
-            raise queue_full(taken)
-        self._reserved += count
-
-    def release(self, count: int) -> None:
-        """Give back what `reserve` took."""
-        self._reserved -= count
-        self._look_if_idle()
-
-    def new_rid(self) -> int:
-        rid = self._next_rid
-        self._next_rid += 1
-        return rid
-
-    def open(self, request: LiveRequest) -> None:
-        """Hand all choices of a request to the engine."""
-        self._requests[request.id] = request
-        for choice in request.choices:
-            self._choices[choice.rid] = choice
-            self._engine.submit(choice)
-
-    def close(self, request: LiveRequest) -> None:
-        """Forget a request, and end what is still generated for it. Doing it twice does no harm."""
-        self._requests.pop(request.id, None)
-        for choice in request.choices:
-            if self._choices.pop(choice.rid, None) is not None:
-                self._engine.abort(choice, Finish.ABORT, 0)
-        self._look_if_idle()
-
-    def abandon(self, request: LiveRequest) -> None:
-        """The client has left: end its choices, nobody reads their news."""
-        self.close(request)
-        request.leave()
-
-    def abort(self, request_id: str) -> bool:
-        """End the choices of a request, whose client gets what there is; false if there is no such request."""
-        request = self._requests.get(request_id)
-        if request is None:
-            return False
-        for choice in request.choices:
-            if choice.rid in self._choices and not self._engine.abort(choice, Finish.ABORT, 0):
-                self._end(Ending(choice.rid, Finish.ABORT, None, -1, 0, 0, ""))
-        return True
-
-    def fail_all(self, cause: str) -> None:
-        """End every choice with an error, here and in the engine."""
-        for choice in list(self._choices.values()):
-            self._engine.abort(choice, Finish.ABORT, 0)
-            self._end(Ending(choice.rid, Finish.ERROR, None, -1, 0, 0, cause))
-
-    def deliver(self, text: Text) -> None:
-        """Put new text into the mailboxes. Choices that have ended here are passed over. Raises BadMessage."""
-        for rid, delta, ids in _rows(text):
-            choice = self._choices.get(rid)
-            if choice is not None:
-                choice.generated += ids
-                if delta:
-                    choice.request.post(choice, delta)
-        for ending in text.endings:
-            choice = self._end(ending)
-            if choice is not None and ending.stop_string is not None:
-                # Output found the string in the text; the scheduler may be some tokens ahead by now.
-                self._engine.abort(choice, Finish.STOP, ending.tokens)
-
-    def _end(self, ending: Ending) -> Choice | None:
-        choice = self._choices.pop(ending.rid, None)
-        if choice is not None:
-            choice.request.post(choice, "", ending)
-        return choice
-
-
-def _rows(text: Text) -> Iterator[tuple[int, str, bytes]]:
-    """The rows of a Text: id, delta, ids of the tokens behind it."""
-    rows = len(text.deltas)
-    if len(text.rids) != 8 * rows or len(text.counts) != 4 * rows:
-        raise BadMessage(f"columns of other lengths than {rows} deltas")
-    counts: Sequence[int] = np.frombuffer(text.counts, np.int32).tolist()
-    if rows and (min(counts) < 0 or 4 * sum(counts) != len(text.token_ids)):
-        raise BadMessage("counts that do not fit the token ids")
-    start = 0
-    for rid, delta, count in zip(np.frombuffer(text.rids, np.int64).tolist(), text.deltas, counts, strict=True):
-        yield rid, delta, text.token_ids[start : start + 4 * count]
-        start += 4 * count

@@ -54,6 +54,8 @@ class Ingest:
     async def serve(self) -> None:
         """Serve until SIGTERM, or until everything has been sent after a Drain."""
         self._loop.add_signal_handler(signal.SIGTERM, self._done.set)
+        if self._process.stopping:  # told so while the tokenizer was being loaded
+            self._done.set()
         self._loop.add_reader(_descriptor(self._texts), self._take_texts)
         self._loop.add_reader(_descriptor(self._orders), self._take_orders)
         await self._server.start()

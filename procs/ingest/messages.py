@@ -29,7 +29,8 @@ def _read_message(message: Any, where: str) -> Message:
         raise InvalidRequest(f"{where} must be an object", "messages")
     role = message.get("role")
     if role not in ROLES:
-        raise InvalidRequest(f"{where}.role must be one of {', '.join(ROLES)}; got {quoted(role)}", "messages")
+        got = quoted(role) if isinstance(role, str) else type(role).__name__
+        raise InvalidRequest(f"{where}.role must be one of {', '.join(ROLES)}; got {got}", "messages")
     result = {**message, "content": _content(message, where)}
     if message.get("tool_calls") is not None:
         result["tool_calls"] = _tool_calls(message["tool_calls"], where)
@@ -75,7 +76,8 @@ def _tool_call(call: Any, where: str) -> Any:
     arguments = function.get("arguments")
     if isinstance(arguments, str):
         try:
-            arguments = json.loads(arguments) if arguments else {}
+            arguments = json.loads(arguments or "{}")
+            json.dumps(arguments, ensure_ascii=False).encode()  # half of a surrogate pair is a ValueError, too
         except (ValueError, RecursionError):
             raise InvalidRequest(f"{where}.tool_calls holds arguments that are not JSON", "messages") from None
     return {**call, "function": {**function, "arguments": arguments}}

@@ -107,7 +107,7 @@ def _refuse_unsupported(body: Body, route: Route) -> None:
         value = body.get(name)
         if value is None or route not in routes or any(_same(value, one) for one in routes[route]):
             continue
-        raise InvalidRequest(f"{name} is not supported yet, but for a value that changes nothing", name)
+        raise InvalidRequest(f"{name} is not supported yet; leave it out", name)
 
 
 def _same(value: Any, other: Any) -> bool:

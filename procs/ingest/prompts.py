@@ -12,15 +12,14 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import Any, TypeVar
 
 import numpy as np
-import numpy.typing as npt
 
 from ...common.errors import InvalidRequest
+from ...ipc.ring import Tokens
 from ..tokenizer import ModelTokenizer
 from .literal import Separator
 from .messages import Message, read_messages, strings
 from .template import ChatTemplate
 
-Tokens = npt.NDArray[np.int32]
 Prompt = str | list[int]
 
 INLINE_CHARS = 4096
@@ -53,7 +52,7 @@ class Prompts:
         if self._template is None:
             raise InvalidRequest("this model has no chat template; use /v1/completions", "messages")
         if isinstance(value, list) and len(value) >= max_model_len:
-            raise too_long(f"{len(value)} messages and more", max_model_len, "messages")
+            raise too_long(f"at least {len(value)}", max_model_len, "messages")
         messages = read_messages(value)
         self._check_size(sum(len(message["content"]) for message in messages), max_model_len, "messages")
         template = self._template

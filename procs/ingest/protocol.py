@@ -70,7 +70,7 @@ class Protocol(HttpToolsProtocol):
         super().data_received(data)
         if began_before and self._in_head:
             self._head_bytes += len(data)
-            if self._head_bytes > MAX_HEAD_BYTES:
+            if self._head_bytes > MAX_HEAD_BYTES and not self.transport.is_closing():
                 self._refuse(431, f"the head of the request is larger than {MAX_HEAD_BYTES:,} bytes")
 
     def on_message_begin(self) -> None:

@@ -10,9 +10,9 @@ from ...ipc.board import Board, Row
 from .body import Body
 from .errors import model_not_found, not_ready
 from .health import Health, Limits, look, model_limits
-from .live import Table
 from .prompts import Prompts
 from .submit import Submitter
+from .table import Table
 
 
 class Service:

@@ -50,9 +50,12 @@ class Request:
         before = self.tokens
         stopped_by_id = ended is not None and ended.finish is Finish.STOP and bool(places)
         delta, stop = self._decode(places[:-1] if stopped_by_id else places)
-        if stop is None and ended is not None:
+        ending = None
+        if stop is not None:
+            ending = self._ending(Finish.STOP, stop)
+        elif ended is not None:
             delta += self._end_of_text(places[-1] if stopped_by_id else None)
-        ending = None if stop is None and ended is None else self._ending(stop, ended)
+            ending = self._ending(ended.finish, None, ended.stop_token, ended.detail)
         return Piece(delta, self.tokens - before, ending)
 
     def _decode(self, places: list[int]) -> tuple[str, str | None]:
@@ -78,10 +81,6 @@ class Request:
         self.tokens += 1
         return text + (self._decoder.push(self._bytes[stop_place]) if self._ticket.include_stop else "")
 
-    def _ending(self, stop: str | None, ended: Ended | None) -> Ending | None:
+    def _ending(self, finish: Finish, stop: str | None, stop_token: int = -1, detail: str = "") -> Ending:
         opened = self._opened
-        if stop is not None:
-            return Ending(opened.rid, Finish.STOP, stop, -1, self.tokens, opened.cached_tokens, "")
-        if ended is None:
-            return None
-        return Ending(opened.rid, ended.finish, None, ended.stop_token, self.tokens, opened.cached_tokens, ended.detail)
+        return Ending(opened.rid, finish, stop, stop_token, self.tokens, opened.cached_tokens, detail)

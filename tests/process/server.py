@@ -28,12 +28,15 @@ SHARED_MEMORY = Path("/dev/shm")
 
 
 class Server:
-    """A started server. As a context manager it is stopped at the end, gently, and must exit with 0."""
+    """A started server; `url` is known once it is ready. As a context manager it is stopped at the end, gently,
+    and must exit with 0.
+    """
 
     def __init__(self, command: Sequence[str], **popen: Any) -> None:
         self.process = subprocess.Popen(
             command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE, **popen
         )
+        self.url = ""
         self._errors = b""
         self._more = threading.Condition()
         self._reader = threading.Thread(target=self._read_errors, daemon=True)
@@ -68,7 +71,8 @@ class Server:
         readable, _, _ = select.select([self.process.stdout], [], [], START_TIMEOUT_S)
         line = self.process.stdout.readline().decode() if readable else ""
         assert " on " in line, f"the server did not get ready: {line!r}\n{self.errors}"
-        return line.split(" on ")[1].split()[0]
+        self.url = line.split(" on ")[1].split()[0]
+        return self.url
 
     def wait(self, timeout_s: float = STOP_TIMEOUT_S) -> int:
         """Wait for its end and return the exit status."""
@@ -113,11 +117,12 @@ def start_server(*flags: str, environment: dict[str, str] | None = None) -> Serv
     return Server(command, env={**os.environ, **(environment or {})})
 
 
-def get(url: str) -> tuple[int, Any]:
+def get(url: str, api_key: str | None = None) -> tuple[int, Any]:
     """Status and JSON of a GET; an error status is a value like any other."""
+    request = urllib.request.Request(url, headers={"Authorization": f"Bearer {api_key}"} if api_key else {})
     opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
     try:
-        with opener.open(url, timeout=30) as response:
+        with opener.open(request, timeout=30) as response:
             return response.status, json.loads(response.read())
     except urllib.error.HTTPError as error:
         return error.code, json.loads(error.read())

@@ -47,7 +47,10 @@ class CpuAttention:
 
 
 class _Group(NamedTuple):
-    """Decode rows that are attended to together, padded to the longest. `mask` [rows, 1, 1, length] is added to scores."""
+    """Decode rows that are attended to together, padded to the longest.
+
+    `mask` [rows, 1, 1, length] is added to the scores: minus infinity behind a row's own tokens.
+    """
 
     tokens: slice
     blocks: torch.Tensor

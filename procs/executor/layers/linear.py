@@ -39,4 +39,5 @@ class _ReorderedLinear:
         self._bias = bias
 
     def __call__(self, hidden: torch.Tensor) -> torch.Tensor:
-        return torch.ops.mkldnn._linear_pointwise(hidden, self._weight, self._bias, "none", [], "")
+        projected: torch.Tensor = torch.ops.mkldnn._linear_pointwise(hidden, self._weight, self._bias, "none", [], "")
+        return projected

@@ -21,8 +21,11 @@ from .huggingface import HuggingFaceCheckpoint
 class Checkpoint(Protocol):
     """An open checkpoint; nothing of its weights has been read yet."""
 
-    config: ModelConfig
-    shapes: Mapping[str, tuple[int, ...]]
+    @property
+    def config(self) -> ModelConfig: ...
+
+    @property
+    def shapes(self) -> Mapping[str, tuple[int, ...]]: ...
 
     def read(self, name: str) -> torch.Tensor:
         """A tensor in the shape of `shapes`, in some float dtype. May be called from several threads."""

@@ -10,7 +10,6 @@ import re
 from pathlib import Path
 from typing import Any
 
-import gguf
 import numpy as np
 import torch
 from gguf import GGML_QUANT_SIZES, GGMLQuantizationType
@@ -18,6 +17,7 @@ from gguf import GGML_QUANT_SIZES, GGMLQuantizationType
 from ....common.errors import ModelError
 from ...gguf_file import GgufFile
 from ..models.config import ModelConfig, linear_divisors
+from .dequantize import dequantize
 
 _ROPE_FACTORS = "rope_freqs.weight"
 _TOP = {
@@ -152,10 +152,9 @@ def _dequantized(file: GgufFile, name: str) -> np.ndarray:
     tensor = file.tensors[name]
     kind = GGMLQuantizationType(tensor.type_id)
     try:
-        values = gguf.quants.dequantize(tensor.data, kind)
+        return dequantize(tensor.data, kind).reshape(tensor.shape)
     except NotImplementedError:
         raise ModelError(f"{file.path}: tensor {name} of type {kind.name} is not supported") from None
-    return np.require(values, np.float32, "W").reshape(tensor.shape)
 
 
 def _halves(weight: np.ndarray, heads: int) -> np.ndarray:

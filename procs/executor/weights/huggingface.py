@@ -29,7 +29,7 @@ class HuggingFaceCheckpoint:
 
     def _open(self, path: Path) -> None:
         try:
-            file = safe_open(path, framework="pt")
+            file: Any = safe_open(path, framework="pt")
             slices = {name: file.get_slice(name) for name in file.keys()}  # noqa: SIM118 (it is no mapping)
         except (SafetensorError, OSError) as error:
             raise ModelError(f"cannot read {path}: {error}") from None
@@ -40,7 +40,8 @@ class HuggingFaceCheckpoint:
             self._file_of[name] = file
 
     def read(self, name: str) -> torch.Tensor:
-        return self._file_of[name].get_tensor(name)
+        tensor: torch.Tensor = self._file_of[name].get_tensor(name)
+        return tensor
 
 
 def read_config(folder: Path) -> ModelConfig:

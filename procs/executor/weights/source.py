@@ -6,9 +6,8 @@ dtype that the model computes in.
 
 from __future__ import annotations
 
-import math
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import TypeVar
 
@@ -30,13 +29,11 @@ class Weights:
     """The weights of one checkpoint, handed out once each."""
 
     def __init__(self, checkpoint: Checkpoint, dtype: torch.dtype, progress: Callable[[float], None]) -> None:
-        """`progress` is told what part of the elements has been read, 0..1."""
+        """`progress` is told what part of the model's parts has been built, 0..1."""
         self.dtype = dtype
         self._checkpoint = checkpoint
         self._progress = progress
         self._left = dict(checkpoint.shapes)
-        self._elements = sum(map(math.prod, self._left.values()))
-        self._elements_read = 0
 
     def take(self, name: str, *shape: int) -> torch.Tensor:
         """The tensor of that name. Raises ModelError if it is missing or has another shape."""
@@ -45,21 +42,19 @@ class Weights:
             raise ModelError(f"the checkpoint lacks tensor {name}")
         if found != shape:
             raise ModelError(f"tensor {name} has the shape {list(found)}; {list(shape)} is expected")
-        weight = self._checkpoint.read(name).to(self.dtype)
-        self._elements_read += weight.numel()
-        return weight
+        return self._checkpoint.read(name).to(self.dtype)
 
-    def in_parallel(self, parts: list[Callable[[], Built]], threads: int) -> list[Built]:
+    def in_parallel(self, parts: Sequence[Callable[[], Built]], threads: int) -> list[Built]:
         """Build parts of a model, each of which takes its own weights, on a few threads; in order.
 
-        A thread of its own for each part's torch operations: one OpenMP team per loader thread would
-        fight for the same cores.
+        Each thread keeps torch's operations to itself: an OpenMP team for each would crowd the cores. The
+        last such setting is the default of threads to come, so the caller must set its own afterwards.
         """
-        built = []
+        built: list[Built] = []
         with ThreadPoolExecutor(min(threads, _LOAD_THREADS), initializer=torch.set_num_threads, initargs=(1,)) as pool:
             for part in pool.map(lambda build: build(), parts):
                 built.append(part)
-                self._progress(self._elements_read / self._elements)
+                self._progress(len(built) / len(parts))
         return built
 
     def finish(self, *, unused: tuple[str, ...] = ()) -> None:

@@ -4,6 +4,7 @@ import dataclasses
 import math
 
 import pytest
+
 from fourstroke.common.config import Assignment, Config
 from fourstroke.common.errors import ConfigError
 

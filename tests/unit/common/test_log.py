@@ -3,9 +3,10 @@
 import logging
 
 import pytest
-from fourstroke.common.log import configure
 from hypothesis import given
 from hypothesis import strategies as st
+
+from fourstroke.common.log import configure
 
 
 @pytest.fixture(autouse=True)

@@ -3,10 +3,11 @@
 import math
 
 import pytest
-from fourstroke.common.errors import InvalidRequest
-from fourstroke.common.types import SamplingParams
 from hypothesis import given
 from hypothesis import strategies as st
+
+from fourstroke.common.errors import InvalidRequest
+from fourstroke.common.types import SamplingParams
 
 NOT_NUMBERS = [True, "1", None, [], math.nan, math.inf, -math.inf]
 NOT_INTEGERS = [True, "1", 1.0, [], math.nan]

@@ -6,6 +6,7 @@ import time
 from itertools import product
 
 import pytest
+
 from fourstroke.common.types import State
 from fourstroke.ipc.board import COLUMNS, Board, board_bytes
 

@@ -8,12 +8,13 @@ import typing
 
 import msgpack
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
 from fourstroke.common.errors import BadMessage
 from fourstroke.common.types import Finish, State
 from fourstroke.ipc import codec, messages
 from fourstroke.ipc.messages import KvBatch, Report, Ticket
-from hypothesis import given
-from hypothesis import strategies as st
 
 TYPES = (*typing.get_args(messages.Message), Ticket)
 SCALARS = {

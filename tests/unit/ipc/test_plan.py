@@ -3,9 +3,10 @@
 import dataclasses
 
 import numpy as np
-from fourstroke.ipc.plan import StepShape, slots_for_depth, step_slots
 from hypothesis import given
 from hypothesis import strategies as st
+
+from fourstroke.ipc.plan import StepShape, slots_for_depth, step_slots
 
 shapes = st.builds(StepShape, max_rows=st.integers(1, 8), max_tokens=st.integers(1, 64))
 

@@ -4,10 +4,11 @@ from collections import deque
 
 import numpy as np
 import pytest
-from fourstroke.common.errors import BadMessage
-from fourstroke.ipc.ring import TokenRing, ring_bytes
 from hypothesis import given
 from hypothesis import strategies as st
+
+from fourstroke.common.errors import BadMessage
+from fourstroke.ipc.ring import TokenRing, ring_bytes
 
 
 def both_ends(capacity):

@@ -7,6 +7,7 @@ import sys
 import uuid
 
 import pytest
+
 from fourstroke.common.errors import ResourceError
 from fourstroke.ipc.segment import FOLDER, Segment, owned_name, owner_tag, reclaim, ring_name, steps_name
 

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 import zmq
+
 from fourstroke.common.errors import ResourceError
 from fourstroke.ipc import codec, wire
 from fourstroke.ipc.messages import Drain, KvBatch
@@ -23,17 +24,20 @@ class Wire:
     inbox: Inbox
 
     def receive(self, count: int) -> list[int]:
-        """The numbers of the next messages, as many as asked for; fewer if nothing comes for a second."""
+        """The numbers of the next messages, as many as asked for; fewer if they do not come in some seconds."""
         found: list[int] = []
-        for _ in range(10):
-            if len(found) < count and self.arrived():
-                found += [batch.number for batch in self.inbox.drain(count - len(found))]
+        for _ in range(200):
+            self.outbox.flush()
+            self.wait()
+            found += [batch.number for batch in self.inbox.drain(count - len(found))]
+            if len(found) == count:
+                break
         return found
 
-    def arrived(self) -> bool:
-        """Wait for a frame; in memory it has arrived when it is sent."""
-        socket = self.inbox.socket
-        return not isinstance(socket, zmq.Socket) or bool(socket.poll(1000))
+    def wait(self) -> None:
+        """Wait a moment for a frame; in memory it has arrived when it is sent."""
+        if isinstance(self.inbox.socket, zmq.Socket):
+            self.inbox.socket.poll(20)
 
 
 @pytest.fixture
@@ -86,7 +90,6 @@ def test_full(pair):
         more = pair.receive(1)
         assert more, "a message is lost"
         received += more
-        pair.outbox.flush()
     assert received == list(range(sent))
     assert (pair.outbox.waiting, pair.outbox.sent) == (0, sent)
 

@@ -88,14 +88,14 @@ def test_flags_round_trip() -> None:
     values = {"backend": "cpu", "executor": "fake", "dtype": "float32", "log_level": "error"}
     values |= {"host": "::1", "unix_socket": "/tmp/a b"}
     fields = {option.field: values.get(option.field, option.type("7")) for option in ENGINE + HTTP}
-    namespace = make_parser().parse_args(["serve", *as_flags(fields)])
+    namespace = make_parser().parse_args(["serve", *as_flags(fields, ENGINE + HTTP)])
     assert given(namespace, ENGINE + HTTP) == fields
 
 
 def test_unknown_option() -> None:
     """The offline API refuses an option that Config does not have, by its name."""
     with pytest.raises(ConfigError, match="max_num_seq'"):
-        as_flags({"max_num_seq": 1})
+        as_flags({"max_num_seq": 1}, ENGINE)
 
 
 def test_exit_statuses() -> None:

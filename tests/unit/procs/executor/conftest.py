@@ -5,8 +5,8 @@ from pathlib import Path
 import pytest
 import torch
 
-from unit.procs.executor.driver import Driver, executor_config
-from unit.procs.executor.tiny import CONTEXT, save_folder, tiny_weights
+from .driver import Driver, executor_config
+from .tiny import CONTEXT, save_folder, tiny_weights
 
 
 @pytest.fixture(scope="session", autouse=True)

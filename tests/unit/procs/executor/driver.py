@@ -107,8 +107,8 @@ class Driver:
                 request.blocks += 1
             request.computed = end
         slot.tokens[: len(tokens)] = tokens
-        for column, values in zip((slot.block_row, slot.block_index, slot.block_id), zip(*changes), strict=False):
-            column[: len(values)] = values
+        for place, (row, block_index, block) in enumerate(changes):
+            slot.block_row[place], slot.block_index[place], slot.block_id[place] = row, block_index, block
         new_rows = tuple(NewRow(request.row, request.sampling) for request in self._fresh)
         self._fresh.clear()
         self._step += 1

@@ -9,12 +9,13 @@ from typing import Any
 import pytest
 import torch
 from safetensors.torch import save_file
-from transformers import LlamaConfig, LlamaForCausalLM
+from transformers import LlamaForCausalLM
 
 from fourstroke.common.errors import ModelError
 from fourstroke.procs.executor.weights.checkpoint import open_checkpoint, weight_bytes
-from unit.procs.executor.driver import Driver, executor_config, record_logits
-from unit.procs.executor.tiny import CONTEXT, EOS, save_folder, save_gguf, tiny_weights
+
+from .driver import Driver, executor_config, record_logits
+from .tiny import CONTEXT, EOS, save_folder, save_gguf, tiny_weights
 
 PROMPT = list(range(10, 47))
 
@@ -204,7 +205,7 @@ def test_broken_config_json_is_refused(tmp_path: Path, content: str) -> None:
     """A config.json that says nothing useful is named."""
     folder = save_folder(tmp_path / "hf", tiny_weights())
     (folder / "config.json").write_text(content)
-    with pytest.raises(ModelError, match="config.json"):
+    with pytest.raises(ModelError, match=r"config\.json"):
         open_checkpoint(folder)
 
 

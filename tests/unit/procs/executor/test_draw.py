@@ -1,10 +1,11 @@
-"""Drawing a token against the plain definition: rank everything, filter, renormalise, invert."""
+"""Drawing a token against the plain definition: rank everything, filter, renormalise, draw."""
 
 import hypothesis.strategies as st
 import numpy as np
 from hypothesis import given, settings
 
-from fourstroke.procs.executor.draw import Filters, draw, survivors
+from fourstroke.procs.executor.draw import Filters, draw, noise_count, survivors
+from fourstroke.procs.executor.noise import gumbels
 
 VOCAB = 40
 
@@ -49,38 +50,61 @@ def test_survivors_are_those_of_the_definition(scores: np.ndarray, filters: Filt
         assert survivors(scores, np.exp(scores), filters, chosen).tolist() == expected
 
 
-@given(scores_strategy, filters_strategy, st.floats(0, 1, exclude_max=True))
+def noise(position: int, vocab: int) -> np.ndarray:
+    """The noise of one draw."""
+    return gumbels(np.array([11], np.uint64), np.array([position], np.uint64), noise_count(vocab))[0]
+
+
+@given(scores_strategy, filters_strategy, st.integers(0, 1000))
 @settings(max_examples=200, deadline=None)
-def test_draw_inverts_the_distribution_of_survivors(scores: np.ndarray, filters: Filters, noise: float) -> None:
-    """The token is the survivor in whose share of the sum the noise falls."""
+def test_a_draw_is_a_survivor_and_ignores_the_others(scores: np.ndarray, filters: Filters, position: int) -> None:
+    """The token passes the filters, and is the one drawn where the others are impossible to begin with."""
     kept = naive_survivors(scores, filters)
-    shares = np.cumsum(np.exp(scores[kept].astype(np.float64)))
-    token = draw(scores, filters, noise, np.argsort(-scores)[:8])
-    place = kept.index(token)
-    slack = 1e-5 * shares[-1]
-    assert shares[place] >= noise * shares[-1] - slack
-    assert (shares[place - 1] if place else 0) <= noise * shares[-1] + slack
+    token = draw(scores, filters, noise(position, VOCAB), np.argsort(-scores)[:8])
+    assert token in kept
+    alone = np.full_like(scores, -np.inf)
+    alone[kept] = scores[kept]
+    assert draw(alone, Filters(0, 1.0, 0.0), noise(position, VOCAB), np.arange(4)) == token
 
 
 def test_top_k_of_one_is_greedy() -> None:
     """The token is argmax's, the lowest id of equal ones, whatever the noise."""
     scores = relative([0.0, 3.0, 1.0, 3.0])
-    assert {draw(scores, Filters(1, 1.0, 0.0), noise, np.arange(4)) for noise in (0.0, 0.5, 1 - 2**-53)} == {1}
+    assert {draw(scores, Filters(1, 1.0, 0.0), noise(n, 4), np.arange(4)) for n in range(50)} == {1}
 
 
 def test_impossible_tokens_are_never_drawn() -> None:
-    """A logit of minus infinity has no share, at neither end of the noise."""
-    scores = np.full(600, -np.inf, np.float32)
-    scores[[300, 310]] = 0
-    for noise, token in ((0.0, 300), (0.4999, 300), (0.5, 310), (1 - 2**-53, 310)):
-        assert draw(scores, Filters(0, 1.0, 0.0), noise, np.arange(4)) == token
+    """A logit of minus infinity is never drawn, nor a group of them; equal ones are, each."""
+    scores = np.full(1000, -np.inf, np.float32)
+    scores[[300, 310, 999]] = 0
+    drawn = [draw(scores, Filters(0, 1.0, 0.0), noise(n, 1000), np.arange(4)) for n in range(200)]
+    assert set(drawn) == {300, 310, 999}
 
 
 def test_frequencies_are_the_probabilities() -> None:
-    """Over evenly spread noise each token is drawn as often as its probability says, in a large vocabulary."""
-    scores = np.log(np.linspace(1e-3, 1, 1000, dtype=np.float32))
-    noise = (np.arange(20_000) + 0.5) / 20_000
-    drawn = [draw(scores, Filters(0, 1.0, 0.0), float(u), np.arange(4)) for u in noise]
+    """In a vocabulary of several groups, the last one shorter, each token is as frequent as it is probable."""
+    weights = np.linspace(0, 1, 600, dtype=np.float32) ** 4
+    weights[256:512] *= 1e-3
+    with np.errstate(divide="ignore"):
+        scores = relative(np.log(weights))
+    count = 20_000
+    drawn = [draw(scores, Filters(0, 1.0, 0.0), noise(n, 600), np.arange(4)) for n in range(count)]
     expected = np.exp(scores.astype(np.float64))
-    counts = np.bincount(drawn, minlength=1000)
-    assert np.all(np.abs(counts - 20_000 * expected / expected.sum()) <= 1.01)
+    expected *= count / expected.sum()
+    counts = np.bincount(drawn, minlength=600)
+    assert counts[0] == 0
+    likely = expected > 5
+    chi_square = ((counts - expected)[likely] ** 2 / expected[likely]).sum()
+    degrees = np.count_nonzero(likely)
+    assert abs(chi_square - degrees) < 5 * np.sqrt(2 * degrees)
+
+
+def test_rounding_of_the_logits_changes_no_draw() -> None:
+    """A flat distribution over a large vocabulary, every logit off by rounding: the same tokens."""
+    generator = np.random.default_rng(0)
+    scores = relative(generator.normal(0, 0.1, 50_000))
+    rounded = scores + generator.normal(0, 1e-6, len(scores)).astype(np.float32)
+    for position in range(200):
+        variates = noise(position, len(scores))
+        expected = draw(scores, Filters(0, 1.0, 0.0), variates, np.arange(4))
+        assert draw(rounded, Filters(0, 1.0, 0.0), variates, np.arange(4)) == expected

@@ -1,9 +1,9 @@
-"""Noise: the published test vectors of Philox, and its independence of everything but seed and position."""
+"""Noise: the published test vectors of Philox, its distribution, its independence of all but seed and position."""
 
 import numpy as np
 import pytest
 
-from fourstroke.procs.executor.noise import philox4x32, uniforms
+from fourstroke.procs.executor.noise import gumbels, philox4x32
 
 # kat_vectors of Random123 1.14: philox4x32 10, counter, key, result
 KNOWN_ANSWERS = [
@@ -28,24 +28,23 @@ def test_known_answers(counter: tuple[int, ...], key: tuple[int, ...], answer: t
 
 
 def test_rows_do_not_depend_on_each_other() -> None:
-    """A row's number is the same alone and among others, in any order."""
+    """A row's noise is the same alone and among others, in any order, and begins alike whatever is asked for."""
     seeds = np.array([0, 1, 2**63, 2**64 - 1, 7], np.uint64)
     positions = np.array([0, 5, 2**31, 1, 9], np.uint64)
-    together = uniforms(seeds, positions)
-    alone = [uniforms(seeds[i : i + 1], positions[i : i + 1])[0] for i in range(5)]
+    together = gumbels(seeds, positions, 10)
+    alone = [gumbels(seeds[i : i + 1], positions[i : i + 1], 10)[0].tolist() for i in range(5)]
     assert together.tolist() == alone
-    assert uniforms(seeds[::-1], positions[::-1]).tolist() == alone[::-1]
+    assert gumbels(seeds[::-1], positions[::-1], 10).tolist() == alone[::-1]
+    assert gumbels(seeds, positions, 3).tolist() == together[:, :3].tolist()
 
 
-def test_uniform() -> None:
-    """Numbers are in [0, 1), use more than 32 bits, and fill ten bins evenly; seeds and positions both matter."""
+def test_the_distribution_is_gumbels() -> None:
+    """exp(-exp(-g)) is uniform: along positions, across seeds and along the places of one row."""
     count = 20_000
-    along = uniforms(np.full(count, 3, np.uint64), np.arange(count, dtype=np.uint64))
-    across = uniforms(np.arange(count, dtype=np.uint64), np.full(count, 3, np.uint64))
-    for numbers in (along, across):
-        assert numbers.min() >= 0
-        assert numbers.max() < 1
-        bins = np.histogram(numbers, 10, (0, 1))[0]
+    one, all_ = np.full(count, 3, np.uint64), np.arange(count, dtype=np.uint64)
+    samples = [gumbels(one, all_, 1), gumbels(all_, one, 1), gumbels(one[:1], one[:1], count)]
+    for variates in samples:
+        assert np.all(np.isfinite(variates))
+        bins = np.histogram(np.exp(-np.exp(-variates)), 10, (0, 1))[0]
         assert np.all(np.abs(bins - count / 10) < 5 * np.sqrt(count / 10))
-        assert np.any(numbers * 2**32 % 1 != 0)
-    assert len({*along.tolist(), *across.tolist()}) == 2 * count - 1
+    assert len({value for variates in samples for value in variates.ravel().tolist()}) > 3 * count - 10

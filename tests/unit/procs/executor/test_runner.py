@@ -7,8 +7,9 @@ import pytest
 import torch
 
 from fourstroke.ipc.messages import Hello, RowError, Sampling
-from unit.procs.executor.driver import Driver, Entry, executor_config, record_logits
-from unit.procs.executor.tiny import CONTEXT, EOS, VOCAB, save_folder, tiny_weights
+
+from .driver import Driver, Entry, executor_config, record_logits
+from .tiny import CONTEXT, EOS, VOCAB, save_folder, tiny_weights
 
 PROMPTS = [[7], [1, 2, 3], list(range(10, 27)), [50] * 16, list(range(90, 60, -1)), [11, 12]]
 RANDOM = Sampling(1.0, 20, 0.95, 0.0, 1234)

@@ -3,6 +3,8 @@
 import numpy as np
 import torch
 
+from fourstroke.ipc.messages import NewRow, Sampling
+from fourstroke.procs.executor.rows import Rows as ExecutorRows
 from fourstroke.procs.executor.sampler import Rules, sample
 
 VOCAB = 1000
@@ -67,3 +69,20 @@ def test_rows_without_finite_logits_fail_alone() -> None:
     assert result.failed.tolist() == [True, False, True, True, True, False, False, False]
     assert result.tokens[[1, 5, 6, 7]].tolist() == expected[[1, 5, 6, 7]].tolist()
     assert np.all((result.tokens >= 0) & (result.tokens < VOCAB))
+
+
+def test_masked_tokens_are_not_sampled_below_their_position() -> None:
+    """min_tokens: a row may not sample its stop tokens yet; other rows, and later positions, may."""
+    rows = ExecutorRows(4, 1)
+    sampling = Sampling(0.0, 0, 1.0, 0.0, 0)
+    rows.admit(NewRow(1, sampling, 10, (7, 8)))
+    rows.admit(NewRow(3, sampling))
+
+    def best(row: int, position: int) -> int:
+        logits = torch.arange(9.0)[None]
+        rows.mask(logits, np.array([row]), np.array([position]))
+        return int(logits.argmax())
+
+    assert (best(1, 9), best(1, 10), best(3, 9)) == (6, 8, 8)
+    rows.admit(NewRow(1, sampling))
+    assert best(1, 9) == 8

@@ -11,7 +11,8 @@ from fourstroke.common.config import Config
 from fourstroke.common.errors import ConfigError, ResourceError
 from fourstroke.procs.executor.models.config import ModelConfig
 from fourstroke.procs.executor.sizing import Sizes, size_cache
-from unit.procs.executor.driver import Driver, executor_config
+
+from .driver import Driver, executor_config
 
 MODEL = ModelConfig(
     architecture="LlamaForCausalLM",

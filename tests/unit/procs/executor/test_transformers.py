@@ -9,7 +9,8 @@ from transformers import LlamaConfig, LlamaForCausalLM
 
 from fourstroke.procs.executor.weights.checkpoint import open_checkpoint
 from fourstroke.procs.gguf_file import GgufFile
-from unit.procs.executor.driver import Driver, executor_config, record_logits
+
+from .driver import Driver, executor_config, record_logits
 
 TOKENS = 32
 TEXTS = [

@@ -2,6 +2,9 @@
 
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
 from fourstroke.common.errors import BadMessage
 from fourstroke.common.types import Finish
 from fourstroke.ipc import codec
@@ -9,8 +12,6 @@ from fourstroke.ipc.messages import Drain, Emit, Ended, Ending, Opened, Text, Ti
 from fourstroke.procs.output.core import OutputCore
 from fourstroke.procs.output.detokenizer import TokenTable
 from fourstroke.procs.vocabulary import Vocabulary
-from hypothesis import given
-from hypothesis import strategies as st
 
 LETTERS = [bytes([code]) for code in range(ord("a"), ord("z") + 1)]
 TABLE = TokenTable.of(Vocabulary(LETTERS, frozenset({25})))
@@ -100,11 +101,18 @@ def test_stop_token_is_passed_on():
 
 
 def test_higher_epoch_starts_afresh():
-    """A resubmitted request gets a new state; the same epoch again is rejected and changes nothing."""
+    """A resubmitted request gets a new state: text held back in the old one is forgotten."""
     output = Output()
-    output([(1, "a")], [opened(1, stop=["ab"])])
-    assert rows_of(output([(1, "b")], [opened(1, stop=["ab"], epoch=1)])["ingest0"]) == [(1, "b", [1])]
-    assert rows_of(output([(1, "a")], [opened(1)])["ingest0"]) == [(1, "", [0])]
+    output([(1, "a")], [opened(1, stop=["ab"], epoch=1)])
+    assert rows_of(output([(1, "b")], [opened(1, stop=["ab"], epoch=2)])["ingest0"]) == [(1, "b", [1])]
+
+
+@pytest.mark.parametrize("epoch", [0, 1])
+def test_old_epoch_changes_nothing(epoch):
+    """A request that is opened again in the same epoch or an older one is rejected and goes on as it was."""
+    output = Output()
+    output([(1, "a")], [opened(1, stop=["ab"], epoch=1)])
+    assert rows_of(output([(1, "b")], [opened(1, epoch=epoch)])["ingest0"]) == [(1, "", [1])]
     assert len(output.rejected) == 1
 
 

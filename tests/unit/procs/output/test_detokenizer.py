@@ -3,10 +3,11 @@
 from itertools import product
 
 import numpy as np
-from fourstroke.procs.output.detokenizer import Detokenizer, TokenTable
-from fourstroke.procs.vocabulary import Vocabulary
 from hypothesis import given
 from hypothesis import strategies as st
+
+from fourstroke.procs.output.detokenizer import Detokenizer, TokenTable
+from fourstroke.procs.vocabulary import Vocabulary
 
 CHARACTERS = {chr(code).encode() for code in (*range(0x80, 0xD800), *range(0xE000, 0x110000))}
 BEGINNINGS = {character[:length] for character in CHARACTERS for length in range(1, len(character))}

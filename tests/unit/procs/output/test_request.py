@@ -3,13 +3,14 @@
 from dataclasses import dataclass
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
 from fourstroke.common.types import Finish
 from fourstroke.ipc.messages import Ended, Opened, Ticket
 from fourstroke.procs.output.detokenizer import TokenTable
 from fourstroke.procs.output.request import Request
 from fourstroke.procs.vocabulary import Vocabulary
-from hypothesis import given
-from hypothesis import strategies as st
 
 TOKENS = [b"a", b"b", b"ab", b"ba b", b"\xe4\xb8", b"\x96", b"\xf0\x9f\x91", b"\x8b", b"\xff", b"", b"<end>"]
 END = 10

@@ -1,8 +1,11 @@
 """The stop matcher equals a search of the whole text after each piece."""
 
-from fourstroke.procs.output.stop_strings import StopMatcher
+from itertools import product
+
 from hypothesis import given
 from hypothesis import strategies as st
+
+from fourstroke.procs.output.stop_strings import StopMatcher
 
 few_letters = st.text("ab", max_size=6)
 stops = st.lists(st.text("ab", min_size=1, max_size=5), min_size=1, max_size=4)
@@ -42,6 +45,16 @@ def test_equals_a_search_of_the_whole_text(stops, pieces, include):
         assert found is None
         assert sent == text[: len(text) - held(stops, text)]
     assert sent + matcher.flush() == text
+
+
+def test_every_transition():
+    """Wherever a string breaks off, just as much is held back as may begin it anew: all strings of up to 7 letters."""
+    for length in range(1, 8):
+        for stop in map("".join, product("ab", repeat=length)):
+            for text in (stop[:matched] + letter for matched in range(length) for letter in "ab"):
+                delta, found = StopMatcher([stop], False).push(text, True)
+                expected = (text[: len(text) - held([stop], text)], None) if text != stop else ("", stop)
+                assert (delta, found) == expected, (stop, text)
 
 
 @given(stops, st.permutations(range(4)), few_letters)

@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+
 from fourstroke.common.types import Finish
 from fourstroke.ipc import codec
 from fourstroke.ipc.board import Board, board_bytes

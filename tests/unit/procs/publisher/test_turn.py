@@ -1,6 +1,7 @@
 """The publisher counts what arrives, and what did not."""
 
 import pytest
+
 from fourstroke.ipc.board import Board, board_bytes
 from fourstroke.ipc.messages import KvBatch
 from fourstroke.ipc.wire import memory_wire

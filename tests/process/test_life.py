@@ -1,0 +1,72 @@
+"""The life of a real server: what a kill leaves behind, what cycles cost, what idling costs."""
+
+from __future__ import annotations
+
+import signal
+
+import psutil
+import pytest
+
+from .server import SHARED_MEMORY, get, leftovers, start_server, wait_gone
+
+FAKE = "--executor=fake"
+
+
+def test_kill_of_the_launcher_takes_every_process_along():
+    """Within seconds no process is left, and the next start removes the files."""
+    server = start_server(FAKE)
+    server.wait_ready()
+    pids = list(server.children().values())
+    assert len(pids) == 5
+    server.process.kill()
+    server.wait()
+    server.close()
+    assert wait_gone(pids, 5) == []
+    with start_server(FAKE) as successor:
+        successor.wait_ready()
+        assert leftovers(server.pid) == []
+        assert leftovers(successor.pid) != []
+    assert leftovers(successor.pid) == []
+
+
+def test_cycles_do_not_grow_shared_memory():
+    """Twenty starts, each killed: at the end there is what one server leaves, and after a gentle stop nothing."""
+    for _ in range(20):
+        server = start_server(FAKE)
+        server.wait_ready()
+        server.process.kill()
+        server.wait()
+        server.close()
+    with start_server(FAKE) as last:
+        last.wait_ready()
+    ours = {name.name for name in SHARED_MEMORY.glob("fourstroke-*")}
+    assert {name for name in ours if name.split("-")[1] in (str(server.pid), str(last.pid))} == set()
+
+
+@pytest.mark.parametrize("role", ["ingest", "scheduler", "executor", "output", "publisher"])
+def test_a_process_that_dies_ends_the_server_with_its_cause(role: str):
+    """The launcher says who died and of what, stops the others and exits with 1; nothing is left behind."""
+    server = start_server(FAKE)
+    url = server.wait_ready()
+    assert get(f"{url}/health")[0] == 200
+    children = server.children()
+    psutil.Process(children[role]).send_signal(signal.SIGKILL)
+    assert server.wait() == 1
+    assert f"{role}0 was killed by SIGKILL" in server.errors
+    assert wait_gone(list(children.values()), 0) == []
+    assert leftovers(server.pid) == []
+    server.close()
+
+
+def test_an_idle_server_uses_no_cpu():
+    """All processes together take less than 2 % of one core while nobody asks for anything."""
+    with start_server(FAKE) as server:
+        server.wait_ready()
+        processes = [psutil.Process(pid) for pid in (server.pid, *server.children().values())]
+
+        def cpu_s() -> float:
+            return sum(sum(process.cpu_times()[:2]) for process in processes)
+
+        before = cpu_s()
+        assert wait_gone([server.pid], 10) == [server.pid], "the server ended"
+        assert cpu_s() - before < 0.2

@@ -1,0 +1,188 @@
+"""An ingest with all that is around it in one process: a tiny tokenizer, a board, and an engine that tests direct."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+import os
+import socket
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import httpx
+import numpy as np
+
+from fourstroke.common.config import Config
+from fourstroke.common.types import Finish, State
+from fourstroke.ipc import codec
+from fourstroke.ipc.board import Board, board_bytes
+from fourstroke.ipc.messages import Abort, Ending, Submit, Text, Ticket
+from fourstroke.ipc.ring import TokenRing, ring_bytes
+from fourstroke.ipc.wire import Outbox
+from fourstroke.procs.ingest.app import make_app
+from fourstroke.procs.ingest.prompts import Prompts
+from fourstroke.procs.ingest.server import Server
+from fourstroke.procs.ingest.service import Service
+from fourstroke.procs.ingest.submit import Submitter
+from fourstroke.procs.tokenizer import load_tokenizer
+
+from ..tokenizer_files import byte_level, write_folder
+
+PROCESSES = ("supervisor", "ingest0", "scheduler0", "executor0", "output0", "publisher0")
+MAX_MODEL_LEN = 300
+VOCAB = 400
+COMPLETIONS, CHAT = "/v1/completions", "/v1/chat/completions"
+TEMPLATE = (
+    "{% for message in messages %}{{ '<s>' + message['role'] + '\n' + message['content'] + '<|end|>' }}{% endfor %}"
+    "{% if add_generation_prompt %}{{ '<s>assistant\n' }}{% endif %}"
+)
+
+
+class Engine:
+    """The scheduler's end of the wire. Answers each request with numbered words, or waits for the test's orders."""
+
+    def __init__(self, ring: TokenRing) -> None:
+        self.submits: list[Submit] = []
+        self.tickets: list[Ticket] = []
+        self.prompts: list[list[int]] = []
+        self.aborts: list[Abort] = []
+        self.by_hand = False
+        self.service: Service
+        self._ring = ring
+        self._news = asyncio.Event()
+
+    # What a wire's socket has
+
+    def send(self, data: bytes, flags: int = 0) -> None:
+        message = codec.decode(data, Submit, Abort)
+        if isinstance(message, Submit):
+            self._take(message)
+        else:
+            self.aborts.append(message)
+        self._news.set()
+
+    def recv_multipart(self, flags: int = 0) -> list[bytes]:
+        raise AssertionError("nothing is received on this wire")
+
+    def close(self, linger: int | None = None) -> None:
+        pass
+
+    def _take(self, submit: Submit) -> None:
+        self.submits.append(submit)
+        self.tickets.append(codec.decode(submit.ticket, Ticket))
+        self.prompts.append(self._ring.take(submit.prompt_at, submit.prompt_tokens).tolist())
+        if not self.by_hand:
+            asyncio.get_running_loop().call_soon(self._answer, submit.rid, 0, submit.limits.max_tokens)
+
+    def _answer(self, rid: int, number: int, most: int) -> None:
+        """The next word; each in a turn of its own, as steps are."""
+        if number == most:
+            self.end(rid, Finish.LENGTH, most)
+        else:
+            self.say(rid, f"w{number} ")
+            asyncio.get_running_loop().call_soon(self._answer, rid, number + 1, most)
+
+    # Orders of a test
+
+    async def until(self, count: int, of: list[Any]) -> None:
+        """Wait until a list of this engine has so many entries."""
+        while len(of) < count:
+            self._news.clear()
+            await asyncio.wait_for(self._news.wait(), 10)
+
+    def say(self, rid: int, delta: str, tokens: int = 1) -> None:
+        self.service.table.deliver(text((rid, delta, tokens)))
+
+    def end(self, rid: int, finish: Finish, tokens: int = 1, **fields: Any) -> None:
+        self.service.table.deliver(Text(b"", b"", (), b"", (ending(rid, finish, tokens, **fields),)))
+
+
+def text(*rows: tuple[int, str, int], endings: tuple[Ending, ...] = ()) -> Text:
+    """A Text whose rows are (rid, delta, tokens)."""
+    rids = np.array([row[0] for row in rows], np.int64).tobytes()
+    counts = np.array([row[2] for row in rows], np.int32)
+    ids = np.arange(counts.sum(), dtype=np.int32).tobytes()
+    return Text(rids, counts.tobytes(), tuple(row[1] for row in rows), ids, endings)
+
+
+def ending(rid: int, finish: Finish, tokens: int = 1, **fields: Any) -> Ending:
+    """An Ending without a stop reason, unless the fields have one."""
+    rest = {"stop_string": None, "stop_token": -1, "cached_tokens": 0, "detail": "", **fields}
+    return Ending(rid=rid, finish=finish, tokens=tokens, **rest)
+
+
+def make_board() -> Board:
+    """A board on which everything is ready."""
+    board = Board(bytearray(board_bytes(len(PROCESSES))), PROCESSES)
+    for row in board.rows.values():
+        row.enter(State.READY)
+        row["pid"] = os.getpid()
+    board.row("executor0")["max_model_len"] = MAX_MODEL_LEN
+    board.row("executor0")["vocab_size"] = VOCAB
+    return board
+
+
+class Surroundings:
+    """A service and its engine. `ask` and `stream` are requests to it in one line."""
+
+    def __init__(self, folder: Path, *, ring_tokens: int = 4096, **config: Any) -> None:
+        names = dict.fromkeys(("bos_token", "eos_token"), "<s>")
+        model = write_folder(folder, byte_level(), chat_template=TEMPLATE, **names)
+        self.board = make_board()
+        self.ring = TokenRing(bytearray(ring_bytes(ring_tokens)))
+        self.engine = Engine(self.ring)
+        self.submitter = Submitter("ingest0", self.ring, Outbox(self.engine, "scheduler0"), self._retry_later)
+        self.service = self.engine.service = Service(
+            Config(model=str(model), served_model_names=("tiny", "alias"), **config),
+            Prompts(load_tokenizer(str(model))),
+            self.board,
+            self.board.row("ingest0"),
+            self.submitter,
+            index=0,
+        )
+        self.app = make_app(self.service)
+        self.retries_wanted = 0
+
+    def _retry_later(self) -> None:
+        self.retries_wanted += 1
+
+    def client(self) -> httpx.AsyncClient:
+        """A client that calls the application without a connection. It sees a stream only when it is whole."""
+        transport = httpx.ASGITransport(self.app, raise_app_exceptions=False)
+        return httpx.AsyncClient(transport=transport, base_url="http://test")
+
+    async def post(self, path: str, body: Any, **headers: str) -> httpx.Response:
+        content = body if isinstance(body, bytes) else json.dumps(body)
+        async with self.client() as client:
+            return await client.post(path, content=content, headers=headers)
+
+    @contextlib.asynccontextmanager
+    async def served(self) -> AsyncIterator[int]:
+        """The application on a real socket; gives its port."""
+        with socket.create_server(("127.0.0.1", 0)) as listener:
+            server = Server(self.app, listener)
+            await server.start()
+            try:
+                yield listener.getsockname()[1]
+            finally:
+                self.service.table.fail_all("the test is over")
+                await server.stop()
+
+
+def events(response: httpx.Response) -> list[Any]:
+    """The JSON of a stream's events; it must end with [DONE]."""
+    blocks = response.text.split("\n\n")
+    assert blocks[-2:] == ["data: [DONE]", ""]
+    return [json.loads(block.removeprefix("data: ")) for block in blocks[:-2]]
+
+
+def error(response: httpx.Response, status: int) -> dict[str, Any]:
+    """The error object of a response that must have a status."""
+    assert response.status_code == status, response.text
+    assert response.headers["content-type"] == "application/json"
+    found = response.json()["error"]
+    assert set(found) == {"message", "type", "param", "code"}
+    assert found["message"]
+    return found

@@ -1,0 +1,60 @@
+"""Health: 200 only while a token can be produced."""
+
+import pytest
+
+from fourstroke.common.types import State
+from fourstroke.ipc.board import Board, board_bytes
+from fourstroke.procs.ingest.health import SILENT_S, look, model_limits
+
+from .surroundings import MAX_MODEL_LEN, VOCAB, make_board
+
+
+def test_ready() -> None:
+    """With all rows ready the server is, and the model's limits are the executor's."""
+    board = make_board()
+    assert look(board, draining=False).ok
+    limits = model_limits(board)
+    assert (limits.max_model_len, limits.vocab_size) == (MAX_MODEL_LEN, VOCAB)
+
+
+@pytest.mark.parametrize("name", ["executor0", "scheduler0", "output0"])
+def test_starting(name: str) -> None:
+    """Each process that a token needs is waited for; the publisher is not."""
+    board = make_board()
+    board.row("publisher0").enter(State.STARTING)
+    assert look(board, draining=False).ok
+    board.row(name).enter(State.STARTING)
+    found = look(board, draining=False)
+    assert (found.status, name in found.detail) == ("starting", True)
+
+
+@pytest.mark.parametrize("name", ["executor0", "scheduler0", "output0", "publisher0"])
+@pytest.mark.parametrize("state", [State.FAILED, State.STOPPED])
+def test_degraded(name: str, state: State) -> None:
+    """A process that has ended is named."""
+    board = make_board()
+    board.row(name).enter(state)
+    found = look(board, draining=False)
+    assert (found.status, name in found.detail) == ("degraded", True)
+
+
+def test_killed_and_stuck() -> None:
+    """A process that was killed leaves its row behind; one that is stuck lets it grow old. Neither is ready."""
+    board = make_board()
+    board.row("executor0")["pid"] = 2**22 + 1  # above the kernel's largest pid
+    assert look(board, draining=False).status == "degraded"
+    board = make_board()
+    board.row("output0")["heartbeat"] -= int((SILENT_S + 1) * 1e9)
+    assert look(board, draining=False).status == "degraded"
+
+
+def test_draining_goes_first() -> None:
+    """A server that drains says so, whatever else there is."""
+    board = make_board()
+    board.row("executor0").enter(State.STOPPED)
+    assert look(board, draining=True).status == "draining"
+
+
+def test_nothing_has_started() -> None:
+    """A zeroed board, or one without an executor, is a server that starts."""
+    assert look(Board(bytearray(board_bytes(2)), ("ingest0", "output0")), draining=False).status == "starting"

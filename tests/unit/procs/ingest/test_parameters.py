@@ -1,0 +1,141 @@
+"""Fields of a request: read, defaulted, or refused by name; never ignored when they are documented."""
+
+import json
+from typing import Any
+
+import pytest
+
+from fourstroke.common.errors import InvalidRequest
+from fourstroke.procs.ingest.body import Body, parse
+from fourstroke.procs.ingest.parameters import Parameters, Route, read_parameters
+
+VOCAB = 100
+ROUTES: tuple[Route, ...] = ("completions", "chat")
+BOTH = pytest.mark.parametrize("route", ROUTES)
+
+
+def read(route: Route = "chat", **fields: Any) -> Parameters:
+    return read_parameters(Body(fields), route, VOCAB)
+
+
+def refused(param: str, route: Route = "chat", **fields: Any) -> None:
+    with pytest.raises(InvalidRequest) as raised:
+        read(route, **fields)
+    assert raised.value.param == param
+    assert param in str(raised.value)
+
+
+def test_defaults() -> None:
+    """A completion has 16 tokens, a chat answer as many as fit; nothing is streamed; sampling is the API's."""
+    assert read("completions").sampling.max_tokens == 16
+    assert read("chat").sampling.max_tokens is None
+    found = read()
+    assert (found.stream, found.include_usage) == (False, False)
+    assert (found.sampling.temperature, found.sampling.top_p, found.sampling.n) == (1.0, 1.0, 1)
+
+
+NUMBERS = ["temperature", "top_p", "min_p", "top_k", "max_tokens", "max_completion_tokens", "n", "seed", "min_tokens"]
+LATER_NUMBERS = ["presence_penalty", "frequency_penalty", "repetition_penalty"]
+
+
+@BOTH
+@pytest.mark.parametrize("name", [*NUMBERS, *LATER_NUMBERS])
+@pytest.mark.parametrize("value", ["NaN", "Infinity", "-Infinity", "1e999", '"1"', "true", "[1]", "{}"])
+def test_what_is_no_number(route: Route, name: str, value: str) -> None:
+    """Where a number belongs, anything else is refused by the name it was given by."""
+    with pytest.raises(InvalidRequest) as raised:
+        read_parameters(parse(f'{{"{name}": {value}}}'.encode()), route, VOCAB)
+    assert raised.value.param == name
+
+
+@BOTH
+@pytest.mark.parametrize("name", ["stream", "ignore_eos", "include_stop_str_in_output", "skip_special_tokens"])
+@pytest.mark.parametrize("value", ["yes", 1, 0, [], {}])
+def test_flags(route: Route, name: str, value: Any) -> None:
+    """A flag is true or false."""
+    refused(name, route, **{name: value})
+
+
+LATER = {
+    "completions": {"logprobs": [0, 5, True, False], "echo": [True, 0], "suffix": ["x"]},
+    "chat": {"logprobs": [True, 0], "top_logprobs": [0, 2], "tools": [[{}], {}], "tool_choice": ["auto", {}]},
+}
+LATER_BOTH = {
+    "presence_penalty": [1, -0.5],
+    "frequency_penalty": [0.1],
+    "repetition_penalty": [2, 0],
+    "logit_bias": [{"5": 1}, [], "x"],
+    "response_format": [{"type": "json_object"}, 1, {}],
+    "structured_outputs": [{}, {"regex": "a"}],
+    "cache_salt": ["", "x"],
+    "priority": [1, False],
+    "timeout": [5],
+}
+
+
+@BOTH
+def test_not_supported_yet(route: Route) -> None:
+    """A documented parameter that is not supported is refused by name."""
+    for name, values in {**LATER[route], **LATER_BOTH}.items():
+        for value in values:
+            refused(name, route, **{name: value})
+
+
+@BOTH
+def test_neutral_values(route: Route) -> None:
+    """Null is the same as absent for every field, and so is the value that changes nothing."""
+    names = [*LATER[route], *LATER_BOTH, *NUMBERS, "stream", "stream_options", "stop", "stop_token_ids", "best_of"]
+    assert read(route, **dict.fromkeys(names)) == read(route)
+    neutral = {"presence_penalty": 0, "frequency_penalty": 0.0, "repetition_penalty": 1, "logit_bias": {}, "best_of": 1}
+    assert read(route, **neutral, response_format={"type": "text"}, priority=0, nobody_knows_this=[1]) == read(route)
+    assert read("chat", logprobs=False, tools=[], tool_choice="none") == read("chat")
+    assert read("completions", echo=False, suffix="") == read("completions")
+
+
+def test_best_of() -> None:
+    """best_of is n or refused."""
+    assert read("completions", n=2, best_of=2).sampling.n == 2
+    for n, best_of in [(1, 3), (2, 1), (1, True), (1, "1")]:
+        refused("best_of", "completions", n=n, best_of=best_of)
+
+
+def test_two_names_of_max_tokens() -> None:
+    """Either name sets the limit; both may be given when they are equal."""
+    assert read(max_tokens=3).sampling.max_tokens == 3
+    assert read(max_completion_tokens=3).sampling.max_tokens == 3
+    assert read(max_completion_tokens=3, max_tokens=3).sampling.max_tokens == 3
+    refused("max_completion_tokens", max_completion_tokens=3, max_tokens=4)
+    refused("max_completion_tokens", max_completion_tokens=0)
+    refused("max_tokens", max_tokens=0)
+
+
+@pytest.mark.parametrize("value", [[VOCAB], [-1], [1.5], [True], ["7"], [None], 5, {}, "5"])
+def test_stop_ids(value: Any) -> None:
+    """Stop ids are ints of the vocabulary."""
+    assert read(stop_token_ids=[0, VOCAB - 1]).sampling.stop_token_ids == (0, VOCAB - 1)
+    refused("stop_token_ids", stop_token_ids=value)
+
+
+@pytest.mark.parametrize("value", ["", [""], ["a", ""], ["z"] * 17, "z" * 1025, [1], [None], {}, 5, True])
+def test_stop_strings(value: Any) -> None:
+    """Stop strings are a few short strings, none of them empty."""
+    assert read(stop="a").sampling.stop == ("a",)
+    assert read(stop=["a", "b"]).sampling.stop == ("a", "b")
+    refused("stop", stop=value)
+
+
+def test_stream_options() -> None:
+    """The usage is sent in a stream when it is asked for there, and only there."""
+    assert read(stream=True, stream_options={"include_usage": True}).include_usage
+    assert not read(stream=True, stream_options={"include_usage": None}).include_usage
+    assert not read(stream=True, stream_options={"other": 5}).include_usage
+    for options in [5, [], "x", {"include_usage": 1}]:
+        refused("stream_options", stream=True, stream_options=options)
+    refused("stream_options", stream_options={"include_usage": True})
+
+
+@pytest.mark.parametrize("name", ["chat_template", "chat_template_kwargs"])
+@pytest.mark.parametrize("value", ["{{ messages }}", {}, {"add_generation_prompt": False}], ids=json.dumps)
+def test_templates(name: str, value: Any) -> None:
+    """A chat request cannot bring a template or variables for the server's own."""
+    refused(name, **{name: value})

@@ -1,0 +1,208 @@
+"""The table of live requests: news reach their reader, ends reach the engine, and the books are empty in the end."""
+
+import asyncio
+from collections.abc import Iterator
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from fourstroke.common.errors import BadMessage
+from fourstroke.common.types import Finish
+from fourstroke.ipc.messages import Limits, Sampling, Text
+from fourstroke.procs.ingest.errors import Refusal
+from fourstroke.procs.ingest.live import Choice, LiveRequest, News
+from fourstroke.procs.ingest.table import Table
+
+from .surroundings import ending, text
+
+
+class Engine:
+    """Writes down what it is told. Choices in `unsent` never reached the scheduler."""
+
+    def __init__(self) -> None:
+        self.submitted: list[int] = []
+        self.aborted: list[tuple[int, Finish, int]] = []
+        self.unsent: set[int] = set()
+
+    def submit(self, choice: Choice) -> None:
+        self.submitted.append(choice.rid)
+
+    def abort(self, choice: Choice, reason: Finish, keep: int) -> bool:
+        self.aborted.append((choice.rid, reason, keep))
+        return choice.rid not in self.unsent
+
+
+def opened(choices: int = 1, capacity: int = 10) -> tuple[Engine, Table, LiveRequest]:
+    """A table with one request, whose choices have the ids 1, 2, ..."""
+    engine = Engine()
+    table = Table(engine, 0, capacity)
+    request = LiveRequest("r", (), False, True)
+    for index in range(choices):
+        prompt = np.zeros(3, np.int32)
+        sampling, limits = Sampling(0, 0, 1, 0, 0), Limits(9, 0, False, ())
+        request.choices.append(Choice(request, table.new_rid(), index, 0, prompt, sampling, limits))
+    table.open(request)
+    return engine, table, request
+
+
+def read(request: LiveRequest) -> list[tuple[int, str, Finish | None]]:
+    """The news that are there."""
+    news: list[News] = asyncio.run(asyncio.wait_for(request.news(), 10))
+    return [(one.choice.index, one.delta, one.ending and one.ending.finish) for one in news]
+
+
+def test_deltas_merge_while_nobody_reads() -> None:
+    """What comes while the client is slow is one piece of news for each choice, in the order of their first."""
+    _, table, request = opened(2)
+    table.deliver(text((2, "b", 1), (1, "x", 1)))
+    table.deliver(text((1, "y", 2), endings=(ending(1, Finish.LENGTH, 3),)))
+    assert read(request) == [(1, "b", None), (0, "xy", Finish.LENGTH)]
+    table.deliver(text((2, "c", 1)))
+    assert read(request) == [(1, "c", None)]
+
+
+@given(st.lists(st.tuples(st.integers(1, 3), st.text(max_size=3), st.integers(0, 3), st.booleans()), max_size=30))
+def test_nothing_is_lost(rows: list[tuple[int, str, int, bool]]) -> None:
+    """However deltas and readings mix: the joined news of a choice are its joined deltas, its ids all its ids."""
+    _, table, request = opened(3)
+    found, expected, tokens = dict.fromkeys((0, 1, 2), ""), dict.fromkeys((0, 1, 2), ""), [0, 0, 0]
+
+    def take() -> Iterator[None]:
+        for index, delta, _ in read(request):
+            found[index] += delta
+            yield
+
+    for rid, delta, count, reads in rows:
+        table.deliver(text((rid, delta, count)))
+        expected[rid - 1] += delta
+        tokens[rid - 1] += count
+        if reads and expected != found:
+            list(take())
+    if expected != found:
+        list(take())
+    assert found == expected
+    assert [len(choice.generated) for choice in request.choices] == [4 * count for count in tokens]
+    assert [choice.sent_chars for choice in request.choices] == [len(expected[index]) for index in range(3)]
+
+
+def test_empty_deltas_are_no_news() -> None:
+    """A row whose text is held back wakes nobody, but its ids are kept."""
+    _, table, request = opened()
+    table.deliver(text((1, "", 2)))
+    assert len(request.choices[0].generated) == 8
+    table.deliver(text((1, "x", 1)))
+    assert read(request) == [(0, "x", None)]
+
+
+def test_stop_string() -> None:
+    """A stop string found by output ends the choice in the scheduler too, which may be further on."""
+    engine, table, _ = opened(2)
+    table.deliver(text(endings=(ending(1, Finish.STOP, 4, stop_string="x"), ending(2, Finish.STOP, 4, stop_token=5))))
+    assert engine.aborted == [(1, Finish.STOP, 4)]
+    assert len(table) == 0
+
+
+def test_news_of_unknown_requests() -> None:
+    """Text of a request that was taken back is passed over."""
+    _, table, request = opened()
+    table.deliver(text((77, "x", 1), (1, "y", 1), endings=(ending(77, Finish.LENGTH),)))
+    assert read(request) == [(0, "y", None)]
+
+
+@pytest.mark.parametrize(
+    "message",
+    [
+        Text(b"", b"", ("x",), b"", ()),
+        Text(bytes(8), bytes(8), ("x",), b"", ()),
+        Text(bytes(8), bytes(4), ("x",), bytes(4), ()),
+        Text(bytes(8), np.array([-1], np.int32).tobytes(), ("x",), b"", ()),
+        Text(bytes(7), bytes(4), ("x",), b"", ()),
+    ],
+)
+def test_bad_texts(message: Text) -> None:
+    """Columns that do not fit each other are a bad message, of which nothing is used."""
+    _, table, request = opened()
+    with pytest.raises(BadMessage):
+        table.deliver(message)
+    assert request.choices[0].mail == ""
+
+
+def test_client_leaves() -> None:
+    """All choices that still run are ended, at once and once, and the reader is told."""
+    engine, table, request = opened(3)
+    table.deliver(text(endings=(ending(2, Finish.LENGTH),)))
+    table.abandon(request)
+    table.close(request)
+    assert engine.aborted == [(1, Finish.ABORT, 0), (3, Finish.ABORT, 0)]
+    assert (read(request), len(table), table.busy) == ([], 0, False)
+
+
+def test_reader_is_woken() -> None:
+    """A reader that waits is woken by text, and by the client's leaving."""
+
+    async def run() -> None:
+        _, table, request = opened()
+        reader = asyncio.create_task(request.news())
+        await asyncio.sleep(0)
+        table.deliver(text((1, "x", 1)))
+        assert [news.delta for news in await reader] == ["x"]
+        reader = asyncio.create_task(request.news())
+        await asyncio.sleep(0)
+        table.abandon(request)
+        assert await reader == []
+
+    asyncio.run(asyncio.wait_for(run(), 10))
+
+
+def test_abort_by_id() -> None:
+    """An abort asks the engine, whose ending comes as usual; what the engine never saw ends here."""
+    engine, table, request = opened(2)
+    engine.unsent = {2}
+    assert not table.abort("other")
+    assert table.abort("r")
+    assert engine.aborted == [(1, Finish.ABORT, 0), (2, Finish.ABORT, 0)]
+    assert read(request) == [(1, "", Finish.ABORT)]
+    table.deliver(text((1, "x", 1), endings=(ending(1, Finish.ABORT),)))
+    assert read(request) == [(0, "x", Finish.ABORT)]
+
+
+def test_fail_all() -> None:
+    """When the process stops, every client hears why."""
+    engine, table, request = opened(2)
+    table.fail_all("stopping")
+    assert read(request) == [(0, "", Finish.ERROR), (1, "", Finish.ERROR)]
+    assert request.choices[0].ending is not None and request.choices[0].ending.detail == "stopping"
+    assert len(engine.aborted) == 2
+
+
+def test_capacity() -> None:
+    """Live choices and those being tokenised count; what is too much is a 429 that says when to come back."""
+    _, table, request = opened(3, capacity=6)
+    table.reserve(2)
+    with pytest.raises(Refusal) as raised:
+        table.reserve(2)
+    assert raised.value.status == 429
+    assert "Retry-After" in dict(raised.value.headers)
+    table.release(2)
+    table.reserve(3)
+    table.release(3)
+    table.abandon(request)
+    table.reserve(6)
+
+
+def test_until_idle() -> None:
+    """Idle is when the last request's last byte was sent, not when its last token came."""
+
+    async def run() -> None:
+        _, table, request = opened()
+        waiting = asyncio.create_task(table.until_idle())
+        table.deliver(text(endings=(ending(1, Finish.LENGTH),)))
+        await asyncio.sleep(0)
+        assert not waiting.done()
+        table.close(request)
+        await waiting
+        await table.until_idle()
+
+    asyncio.run(asyncio.wait_for(run(), 10))

@@ -1,0 +1,70 @@
+"""The sandbox of chat templates: the same texts as transformers, and no way out."""
+
+import pytest
+
+from fourstroke.common.errors import InvalidRequest, ModelError
+from fourstroke.procs.ingest.template import ChatTemplate
+
+MESSAGES = [{"role": "user", "content": "a <b> 'é'"}, {"role": "assistant", "content": "yes"}]
+
+
+def render(source: str) -> str:
+    return ChatTemplate(source, {"bos_token": "<s>", "eos_token": "</s>"}).render(MESSAGES)
+
+
+@pytest.mark.parametrize(
+    "source, text",
+    [
+        ("{{ bos_token }}{{ messages[0].content }}{{ eos_token }}", "<s>a <b> 'é'</s>"),
+        ("{% if add_generation_prompt %}\nGo{% endif %}", "Go"),
+        ("{{ messages[0] | tojson }}", '{"role": "user", "content": "a <b> \'é\'"}'),
+        ("{% for m in messages %}{% if loop.index > 1 %}{% break %}{% endif %}{{ m.role }}{% endfor %}", "user"),
+        ("  {% for m in messages %}\n{{ m.role }}\n  {% endfor %}", "user\nassistant\n"),
+        ("{% generation %}x{% endgeneration %}", "x"),
+        ("{{ tools is none }}{{ unknown is defined }}", "TrueFalse"),
+        ("{{ strftime_now('%Y') | length }}", "4"),
+    ],
+)
+def test_environment(source: str, text: str) -> None:
+    """Variables, filters, functions and white space are those that templates are written for."""
+    assert render(source) == text
+
+
+@pytest.mark.parametrize(
+    "source",
+    [
+        "{{ raise_exception('no system role') }}",
+        "{{ messages[5].content.x }}",
+        "{{ 'a' + 1 }}",
+        "{{ 1 / 0 }}",
+        "{{ messages.append(1) }}",
+        "{{ ''.__class__.__mro__ }}{{ [].__class__.__base__.__subclasses__() }}",
+        "{{ {}['x'] + 'y' }}",
+        "{% macro f() %}{{ f() }}{% endmacro %}{{ f() }}",
+    ],
+)
+def test_errors_are_the_requests(source: str) -> None:
+    """A template that fails, or leaves the sandbox, is a request that the template does not take."""
+    with pytest.raises(InvalidRequest) as raised:
+        render(source)
+    assert raised.value.param == "messages"
+
+
+def test_broken_template() -> None:
+    """A template that is no template is the model's fault, found when it is loaded."""
+    with pytest.raises(ModelError):
+        render("{% for %}")
+
+
+def test_as_transformers_renders() -> None:
+    """The same text as transformers makes of a template with all of the above."""
+    module = pytest.importorskip("transformers.utils.chat_template_utils")
+    source = (
+        "{%- for m in messages %}\n  {%- if m.role == 'user' %}\n{{ bos_token + m.content }}\n"
+        "  {% else %}\n {{ m | tojson }}\n  {% endif %}\n{% endfor %}\n"
+        "{% set ns = namespace(x=1) %}{% set ns.x = 2 %}{{ ns.x }}"
+    )
+    theirs, _ = module.render_jinja_template(
+        [MESSAGES], chat_template=source, add_generation_prompt=True, bos_token="<s>"
+    )
+    assert [render(source)] == theirs

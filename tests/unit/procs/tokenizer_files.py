@@ -1,0 +1,63 @@
+"""Small tokenizers written as files, for tests that need other kinds than the default model's."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import gguf
+from tokenizers import AddedToken, Tokenizer, decoders, models, pre_tokenizers, trainers
+
+TEXT = ["The quick brown fox jumps over the lazy dog 12345 times, doesn't it? Größe, 世界, 👋\n\n  yes"] * 3
+CONTROL = ["<s>", "<|end|>"]
+
+
+def byte_level() -> Tokenizer:
+    """A byte-level BPE tokenizer that knows every byte, with two control tokens."""
+    tokenizer = Tokenizer(models.BPE())
+    tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    tokenizer.decoder = decoders.ByteLevel()
+    alphabet = pre_tokenizers.ByteLevel.alphabet()
+    trainer = trainers.BpeTrainer(vocab_size=400, initial_alphabet=alphabet, special_tokens=CONTROL, show_progress=False)
+    tokenizer.train_from_iterator(TEXT, trainer)
+    return tokenizer
+
+
+def metaspace() -> Tokenizer:
+    """A SentencePiece-like tokenizer: "▁" for spaces, put before the first text, and bytes as a last resort."""
+    pieces = ["<s>", *(f"<0x{byte:02X}>" for byte in range(256)), "▁", "a", "b", "▁a", "▁b", "ab", "▁ab"]
+    merges = [("▁", "a"), ("▁", "b"), ("a", "b"), ("▁a", "b")]
+    vocabulary = {piece: place for place, piece in enumerate(pieces)}
+    tokenizer = Tokenizer(models.BPE(vocab=vocabulary, merges=merges, byte_fallback=True))
+    tokenizer.pre_tokenizer = pre_tokenizers.Metaspace(prepend_scheme="first")
+    tokenizer.decoder = decoders.Sequence(
+        [decoders.Replace("▁", " "), decoders.ByteFallback(), decoders.Fuse(), decoders.Strip(" ", 1, 0)]
+    )
+    tokenizer.add_special_tokens([AddedToken("<s>", special=True, normalized=False)])
+    return tokenizer
+
+
+def write_folder(folder: Path, tokenizer: Tokenizer, **config: Any) -> Path:
+    """A Hugging Face folder with a tokenizer and its configuration."""
+    folder.mkdir(exist_ok=True)
+    tokenizer.save(str(folder / "tokenizer.json"))
+    (folder / "tokenizer_config.json").write_text(json.dumps(config))
+    return folder
+
+
+def write_gguf(path: Path, tokenizer: Tokenizer, pre: str, kind: str = "gpt2") -> Path:
+    """A GGUF file that holds the metadata of a byte-level tokenizer and nothing else."""
+    model = json.loads(tokenizer.to_str())["model"]
+    tokens = sorted(model["vocab"], key=model["vocab"].__getitem__)
+    writer = gguf.GGUFWriter(path, "llama")
+    writer.add_tokenizer_model(kind)
+    writer.add_tokenizer_pre(pre)
+    writer.add_token_list(tokens)
+    writer.add_token_types([3 if token in CONTROL else 1 for token in tokens])
+    writer.add_token_merges([" ".join(merge) for merge in model["merges"]])
+    writer.add_bos_token_id(tokens.index("<s>"))
+    writer.add_add_bos_token(True)
+    writer.write_header_to_file()
+    writer.write_kv_data_to_file()
+    writer.write_tensors_to_file()
+    writer.close()
+    return path
