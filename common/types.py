@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import enum
 import math
+import re
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 from .errors import InvalidRequest
@@ -15,6 +17,8 @@ MAX_CHOICES = 128
 MAX_STOP_STRINGS = 16
 MAX_STOP_CHARS = 1024
 MAX_STOP_IDS = 1024
+MAX_BIASES = 1024
+MAX_BIAS = 100
 MAX_TEMPERATURE = 1e6
 MAX_TOKEN_ID = 2**31 - 1
 
@@ -48,6 +52,7 @@ class SamplingParams:
     `temperature` below 1e-5 is greedy. `top_k` of 0 or -1, `top_p` of 1 and `min_p` of 0 are off.
     `max_tokens` of None means as many as the context has room for. With the same `seed`, prompt and
     parameters the random numbers are the same whatever else the server does; None draws a new seed.
+    `logit_bias` is added to the logits of some token ids, before everything else.
     `stop` strings end generation and are left out of the text unless `include_stop_str_in_output`.
 
     Raises InvalidRequest, which names the parameter.
@@ -63,6 +68,7 @@ class SamplingParams:
     seed: int | None = None
     stop: tuple[str, ...] = ()
     stop_token_ids: tuple[int, ...] = ()
+    logit_bias: Mapping[int, float] | None = None
     ignore_eos: bool = False
     include_stop_str_in_output: bool = False
     skip_special_tokens: bool = True
@@ -94,6 +100,7 @@ class SamplingParams:
             if not isinstance(getattr(self, name), bool):
                 raise InvalidRequest(f"{name} must be true or false", name)
         self._check_stops()
+        _set(self, "logit_bias", _biases(self.logit_bias))
 
     def _check_stops(self) -> None:
         if len(self.stop) > MAX_STOP_STRINGS:
@@ -113,6 +120,23 @@ class SamplingParams:
     @property
     def greedy(self) -> bool:
         return self.temperature < GREEDY_BELOW
+
+
+_TOKEN_ID = re.compile(r"[0-9]{1,10}")
+
+
+def _biases(value: object) -> dict[int, float] | None:
+    """The biases by token id; JSON has its keys as strings."""
+    if value is None or value == {}:
+        return None
+    if not isinstance(value, Mapping):
+        raise InvalidRequest("logit_bias must map token ids to numbers", "logit_bias")
+    if len(value) > MAX_BIASES:
+        raise InvalidRequest(f"logit_bias may have at most {MAX_BIASES} entries", "logit_bias")
+    for token in value:
+        if not _TOKEN_ID.fullmatch(str(token)) or int(token) > MAX_TOKEN_ID:
+            raise InvalidRequest(f"logit_bias has {token!r:.40}, which is no token id", "logit_bias")
+    return {int(token): _number("logit_bias", bias, -MAX_BIAS, MAX_BIAS) for token, bias in value.items()}
 
 
 def _sequence(name: str, value: object) -> tuple[object, ...]:

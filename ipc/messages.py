@@ -16,13 +16,18 @@ from ..common.types import Finish, State
 
 @dataclass(frozen=True, slots=True)
 class Sampling:
-    """How the executor chooses a row's tokens. `temperature` 0 is greedy; 0, 1 and 0 switch the filters off."""
+    """How the executor chooses a row's tokens. `temperature` 0 is greedy; 0, 1 and 0 switch the filters off.
+
+    biases[i] is added to the logit of token biased[i].
+    """
 
     temperature: float
     top_k: int
     top_p: float
     min_p: float
     seed: int
+    biased: tuple[int, ...] = ()
+    biases: tuple[float, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -94,9 +94,10 @@ class Child:
         """Take in the end of the process, which has come: its status, last lines and last report."""
         self.status = self._popen.wait()
         self.output.finish()
+        self.read_reports()
         if self.status > 0 and self.state != State.FAILED:
             zmq.select([self.inbox.socket], [], [], LAST_REPORT_S)
-        self.read_reports()
+            self.read_reports()
 
     def close(self) -> None:
         os.close(self.pidfd)

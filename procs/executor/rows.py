@@ -1,5 +1,5 @@
-"""What the executor remembers of its rows from step to step: sampling rule, mask, last sampled token,
-block table.
+"""What the executor remembers of its rows from step to step: sampling rule, biases and masks, last
+sampled token, block table.
 
 A row is a request's place for as long as the scheduler lets it have it. Nothing here knows requests.
 """
@@ -19,11 +19,18 @@ from .sampler import Rules
 _SEED_MASK = (1 << 64) - 1
 
 
-class _Mask(NamedTuple):
-    """Tokens (int64) that a row may not sample below a position."""
+class _Adjustment(NamedTuple):
+    """What a row adds to the logits of some tokens (int64), and which it may not sample below a position."""
 
-    until: int
-    tokens: torch.Tensor
+    biased: torch.Tensor
+    biases: torch.Tensor
+    masked_until: int
+    masked: torch.Tensor
+
+    def apply(self, logits: torch.Tensor, position: int) -> None:
+        logits[self.biased] += self.biases
+        if position < self.masked_until:
+            logits[self.masked] = float("-inf")
 
 
 class Rows:
@@ -39,7 +46,7 @@ class Rows:
             np.zeros(rows, np.float64),
             np.zeros(rows, np.uint64),
         )
-        self._masks: dict[int, _Mask] = {}
+        self._adjustments: dict[int, _Adjustment] = {}
 
     def admit(self, new: NewRow) -> None:
         """From now on the row samples like this. A seed is taken modulo 2^64, so negative ones are themselves."""
@@ -49,18 +56,23 @@ class Rows:
         rules.top_p[new.row] = sampling.top_p
         rules.min_p[new.row] = sampling.min_p
         rules.seed[new.row] = sampling.seed & _SEED_MASK
-        self._masks.pop(new.row, None)
-        if new.masked_token_ids:
-            self._masks[new.row] = _Mask(new.masked_until, torch.tensor(new.masked_token_ids))
+        self._adjustments.pop(new.row, None)
+        if sampling.biased or new.masked_token_ids:
+            self._adjustments[new.row] = _Adjustment(
+                torch.tensor(sampling.biased, dtype=torch.int64),
+                torch.tensor(sampling.biases, dtype=torch.float32),
+                new.masked_until,
+                torch.tensor(new.masked_token_ids, dtype=torch.int64),
+            )
 
-    def mask(self, logits: torch.Tensor, rows: npt.NDArray[np.int64], positions: npt.NDArray[np.int64]) -> None:
-        """Take from the logits [rows, vocabulary] what may not be sampled at these positions, in place."""
-        if not self._masks:
+    def adjust(self, logits: torch.Tensor, rows: npt.NDArray[np.int64], positions: npt.NDArray[np.int64]) -> None:
+        """Apply biases and masks to the float32 logits [rows, vocabulary] of tokens at these positions, in place."""
+        if not self._adjustments:
             return
         for index, (row, position) in enumerate(zip(rows.tolist(), positions.tolist(), strict=True)):
-            mask = self._masks.get(row)
-            if mask is not None and position < mask.until:
-                logits[index, mask.tokens] = float("-inf")
+            adjustment = self._adjustments.get(row)
+            if adjustment is not None:
+                adjustment.apply(logits[index], position)
 
     def set_blocks(self, rows: Column, indices: Column, blocks: Column) -> None:
         """Entry indices[i] of the table of rows[i] is blocks[i]; of two changes of one entry the later holds."""

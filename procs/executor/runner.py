@@ -83,9 +83,9 @@ class Runner:
 
     def _sample(self, batch: Batch, hidden: torch.Tensor, slot: StepSlot) -> dict[int, str]:
         """Sample the rows that want it; the causes of those that failed by their places in the plan."""
-        logits = self._model.logits(hidden[torch.from_numpy(batch.last)])
+        logits = self._model.logits(hidden[torch.from_numpy(batch.last)]).float()
         rows, positions = batch.rows[batch.sampling], batch.spans.length[batch.sampling]
-        self._rows.mask(logits, rows, positions)
+        self._rows.adjust(logits, rows, positions)
         sampled: Sampled = sample(logits, self._rows.rules.of(rows), positions)
         self._rows.last[rows] = sampled.tokens
         places = batch.order[batch.sampling]

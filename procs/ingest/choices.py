@@ -34,12 +34,15 @@ def _limits(params: SamplingParams, room: int) -> Limits:
 
 
 def _sampling(params: SamplingParams, index: int) -> Sampling:
+    biases = params.logit_bias or {}
     return Sampling(
         temperature=0.0 if params.greedy else params.temperature,
         top_k=max(params.top_k, 0),
         top_p=params.top_p,
         min_p=params.min_p,
         seed=choice_seed(params.seed, index),
+        biased=tuple(biases),
+        biases=tuple(biases.values()),
     )
 
 

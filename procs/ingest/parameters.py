@@ -28,6 +28,7 @@ _SAMPLING = (
     "seed",
     "stop",
     "stop_token_ids",
+    "logit_bias",
     "ignore_eos",
     "include_stop_str_in_output",
     "skip_special_tokens",
@@ -47,7 +48,6 @@ _NOT_YET: dict[str, dict[Route, tuple[Any, ...]]] = {
     "presence_penalty": _both(0, 0.0),
     "frequency_penalty": _both(0, 0.0),
     "repetition_penalty": _both(1, 1.0),
-    "logit_bias": _both({}),
     "response_format": _both({"type": "text"}),
     "structured_outputs": _both(),
     "tools": {"chat": ([],)},
@@ -75,9 +75,9 @@ def read_parameters(body: Body, route: Route, vocab_size: int) -> Parameters:
     """The parameters in a request's body. Raises InvalidRequest, which names the field."""
     _refuse_unsupported(body, route)
     sampling = _sampling(body, route)
-    for token in sampling.stop_token_ids:
-        if token >= vocab_size:
-            raise InvalidRequest(f"stop_token_ids must be below {vocab_size}", "stop_token_ids")
+    for name, tokens in (("stop_token_ids", sampling.stop_token_ids), ("logit_bias", sampling.logit_bias or ())):
+        if any(token >= vocab_size for token in tokens):
+            raise InvalidRequest(f"{name} holds a token id that is not in 0..{vocab_size - 1}", name)
     _check_best_of(body, sampling.n)
     stream = flag(body, "stream", False)
     return Parameters(sampling, stream, _include_usage(body, stream))

@@ -195,7 +195,7 @@ def test_failure_in_a_stream(around: Surroundings) -> None:
         ({"prompt": "", "messages": []}, None),
         ({"prompt": [[1], []], "messages": [{"role": "user", "content": 5}]}, None),
         ({"top_p": 5}, "top_p"),
-        ({"logit_bias": {"5": 1}}, "logit_bias"),
+        ({"logit_bias": {"x": 1}}, "logit_bias"),
         ({"stop_token_ids": [VOCAB]}, "stop_token_ids"),
         ({"n": 129}, "n"),
         ({"metadata": float("nan")}, "metadata"),

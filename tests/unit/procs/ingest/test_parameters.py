@@ -64,7 +64,6 @@ LATER_BOTH = {
     "presence_penalty": [1, -0.5],
     "frequency_penalty": [0.1],
     "repetition_penalty": [2, 0],
-    "logit_bias": [{"5": 1}, [], "x"],
     "response_format": [{"type": "json_object"}, 1, {}],
     "structured_outputs": [{}, {"regex": "a"}],
     "cache_salt": ["", "x"],
@@ -90,6 +89,14 @@ def test_neutral_values(route: Route) -> None:
     assert read(route, **neutral, response_format={"type": "text"}, priority=0, nobody_knows_this=[1]) == read(route)
     assert read("chat", logprobs=False, tools=[], tool_choice="none") == read("chat")
     assert read("completions", echo=False, suffix="") == read("completions")
+
+
+def test_logit_bias() -> None:
+    """Biases are by token id, which JSON has as a string; ids and values have their ranges."""
+    assert read(logit_bias={"5": 1, "99": -100}).sampling.logit_bias == {5: 1.0, 99: -100.0}
+    for wrong in [{"100": 1}, {"-1": 1}, {"x": 1}, {"": 1}, {"1.5": 1}, {"5": 101}, {"5": None}, {"5": True}, [5], "5"]:
+        refused("logit_bias", logit_bias=wrong)
+    refused("logit_bias", logit_bias={str(token): 1 for token in range(1025)})
 
 
 def test_best_of() -> None:
