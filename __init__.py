@@ -4,6 +4,8 @@
 
     with LLM() as llm:
         print(llm.generate(["The capital of France is"], SamplingParams(max_tokens=8))[0].text)
+
+`fourstroke serve` serves the same over HTTP.
 """
 
 from typing import TYPE_CHECKING, Any

@@ -17,8 +17,9 @@ from fourstroke.ipc.ring import TokenRing, ring_bytes
 from fourstroke.ipc.wire import memory_wire
 from fourstroke.procs.executor.fake import EOS_TOKEN_ID, VOCAB_SIZE, FakeRunner, continuation
 from fourstroke.procs.ingest.choices import add_choices
-from fourstroke.procs.ingest.live import LiveRequest, Table
+from fourstroke.procs.ingest.live import LiveRequest
 from fourstroke.procs.ingest.submit import Submitter
+from fourstroke.procs.ingest.table import Table
 from fourstroke.procs.output.detokenizer import TokenTable
 from fourstroke.procs.output.turn import OutputTurn
 from fourstroke.procs.scheduler.core import Policy
@@ -130,11 +131,13 @@ class Ring:
 
     def run(self, turns: int = 20_000) -> None:
         """Turn until every request has ended; then nothing may be held anywhere."""
+        quiet = 0
         for _ in range(turns):
-            if not len(self.table) and self.settled:
+            self.turn()
+            quiet = quiet + 1 if self.settled and not len(self.table) else 0
+            if quiet > len(self._outboxes):  # what was on the wires has gone all the way round
                 self.check_empty()
                 return
-            self.turn()
         raise AssertionError(f"requests are left after {turns} turns")
 
     @property
