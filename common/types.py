@@ -23,6 +23,19 @@ MAX_TEMPERATURE = 1e6
 MAX_TOKEN_ID = 2**31 - 1
 
 
+SUPERVISOR = "supervisor"
+"""The launcher's own name on wires and on the board."""
+
+EXIT_FAILED = 1
+EXIT_REFUSED = 3
+"""Exit status of a process that ended on purpose, and has reported why."""
+
+
+def role_of(name: str) -> str:
+    """The role in the name of a process: scheduler0 is a scheduler."""
+    return name.rstrip("0123456789")
+
+
 class Finish(enum.IntEnum):
     """Why a request ended. NONE means that it has not."""
 

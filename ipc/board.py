@@ -15,7 +15,7 @@ from typing import Literal
 
 import numpy as np
 
-from ..common.types import State
+from ..common.types import State, role_of
 
 _WORDS = 64
 
@@ -130,7 +130,7 @@ class Board:
 
     def __init__(self, memory: memoryview | bytearray, names: Sequence[str]) -> None:
         words = np.frombuffer(memory, np.int64, _WORDS * len(names)).reshape(len(names), _WORDS)
-        self.rows = {name: Row(name.rstrip("0123456789"), row) for name, row in zip(names, words, strict=True)}
+        self.rows = {name: Row(role_of(name), row) for name, row in zip(names, words, strict=True)}
 
     def row(self, name: str) -> Row:
         return self.rows[name]

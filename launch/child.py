@@ -11,13 +11,10 @@ from collections.abc import Sequence
 
 import zmq
 
-from ..common.types import State
+from ..common.types import EXIT_REFUSED, State
 from ..ipc.wire import Inbox
 from .output import Output
 from .topology import ProcessSpec
-
-EXIT_REFUSED = 3
-"""Exit status of a process that ended on purpose and has reported why."""
 
 LAST_REPORT_S = 1.0
 """How long a report may still be on its way when its sender is dead already."""

@@ -18,7 +18,7 @@ import zmq
 
 from ..common.config import Config
 from ..common.errors import FourstrokeError, ResourceError, ServerError
-from ..common.types import State
+from ..common.types import SUPERVISOR, State
 from ..ipc.board import Board
 from ..ipc.messages import Drain, Report
 from ..ipc.segment import BOARD
@@ -29,7 +29,7 @@ from .console import announce, say
 from .event_loop import EventLoop
 from .signals import StopSignals
 from .surroundings import Surroundings, surroundings
-from .topology import STROKES, SUPERVISOR, ProcessSpec, Topology, assignment
+from .topology import STROKES, ProcessSpec, Topology, assignment
 
 STOP_TIMEOUT_S = 5.0
 """How long processes may take to end when they are asked to, before they are killed."""

@@ -10,13 +10,11 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from ..common.config import Assignment, Config
+from ..common.types import SUPERVISOR
 from ..ipc.board import board_bytes
 from ..ipc.plan import StepShape, slots_for_depth
 from ..ipc.ring import ring_bytes
 from ..ipc.segment import BOARD, ring_name, steps_name
-
-SUPERVISOR = "supervisor"
-"""The launcher's own name on wires and on the board."""
 
 STROKES = ("ingest", "scheduler", "executor", "output", "publisher")
 """Roles in the order in which work flows through them, which is the order of stopping."""

@@ -20,25 +20,20 @@ from typing import Any
 import setproctitle
 import zmq
 
-from ..common import log as logging
+from ..common.log import configure
 from ..common.config import Assignment
 from ..common.errors import FourstrokeError
-from ..common.types import State
+from ..common.types import EXIT_FAILED, EXIT_REFUSED, SUPERVISOR, State, role_of
 from ..ipc.board import Board
 from ..ipc.messages import Report
-from ..ipc.segment import Segment
+from ..ipc.segment import BOARD, Segment
 from ..ipc.wire import Inbox, Outbox, address, open_inbox, open_outbox
 
-SUPERVISOR = "supervisor"
 HEARTBEAT_MS = 1000
 """How often an idle loop comes round."""
 
 RETRY_MS = 10
 """How soon a loop comes round that waits for room in a peer's ring."""
-
-EXIT_FAILED = 1
-EXIT_REFUSED = 3
-"""Exit status after an error raised on purpose: the cause is in the report and needs no traceback."""
 
 _PR_SET_PDEATHSIG = 1
 
@@ -50,7 +45,7 @@ class Process:
         self.name = assignment.name
         self.config = assignment.config
         self.assignment = assignment
-        self.log = logging.configure(assignment.name, assignment.config.log_level)
+        self.log = configure(assignment.name, assignment.config.log_level)
         self.stopping = False
         self._segments: dict[str, Segment] = {}
         self._context = zmq.Context()
@@ -59,7 +54,7 @@ class Process:
         self._poller = zmq.Poller()
         self._wake_read, self._wake_write = socket.socketpair()
         self._watch_signals()
-        self.board = Board(self.memory("board"), assignment.board)
+        self.board = Board(self.memory(BOARD), assignment.board)
         self.row = self.board.row(self.name)
         self.supervisor = self.outbox(SUPERVISOR)
         self.row.enter(State.STARTING)
@@ -85,7 +80,7 @@ class Process:
     def peers(self, role: str) -> list[str]:
         """The processes of a role that this one sends to or hears from, in order."""
         known = dict.fromkeys(self.assignment.sends_to + self.assignment.hears_from)
-        return [name for name in known if name.rstrip("0123456789") == role]
+        return [name for name in known if role_of(name) == role]
 
     def peer(self, role: str) -> str:
         """The only process of a role that this one sends to or hears from."""

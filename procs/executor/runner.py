@@ -14,13 +14,14 @@ import numpy as np
 import torch
 
 from ...common.config import Config
+from ...common.machine import usable_cores
 from ...ipc.messages import Hello, RowError, StepDone, StepPlan
 from ...ipc.plan import StepSlot
 from .attention.backend import Backend
 from .attention.registry import BACKENDS
 from .batch import Batch, build_batch
 from .kv_cache import KvCache
-from .machine import available_memory, usable_cores
+from .machine import available_memory
 from .models.llama import Llama
 from .rows import Rows
 from .sampler import Sampled, sample

@@ -18,12 +18,12 @@ import uvloop
 import zmq
 
 from ...common.errors import BadMessage
-from ...common.types import State
+from ...common.types import SUPERVISOR, State
 from ...ipc.messages import Drain, Text
 from ...ipc.ring import TokenRing
 from ...ipc.segment import ring_name
 from ...ipc.wire import HIGH_WATER_MARK, Inbox
-from ..process import HEARTBEAT_MS, RETRY_MS, SUPERVISOR, Process, run
+from ..process import HEARTBEAT_MS, RETRY_MS, Process, run
 from ..tokenizer import load_tokenizer
 from .app import make_app
 from .prompts import Prompts

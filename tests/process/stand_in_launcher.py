@@ -15,7 +15,8 @@ from fourstroke.launch import listener
 from fourstroke.launch.cli import exit_status
 from fourstroke.launch.console import say
 from fourstroke.launch.supervisor import supervise
-from fourstroke.launch.topology import SUPERVISOR, ProcessSpec, SegmentSpec, Topology, WireSpec, board_names
+from fourstroke.common.types import SUPERVISOR
+from fourstroke.launch.topology import ProcessSpec, SegmentSpec, Topology, WireSpec, board_names
 
 
 def stand_ins(behaviours: dict[str, str]) -> Topology:

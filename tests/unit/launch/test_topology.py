@@ -7,7 +7,8 @@ import pytest
 from fourstroke.common.config import Config
 from fourstroke.ipc.board import COLUMNS
 from fourstroke.launch.picture import picture
-from fourstroke.launch.topology import STROKES, SUPERVISOR, Topology, assignment, build
+from fourstroke.common.types import SUPERVISOR
+from fourstroke.launch.topology import STROKES, Topology, assignment, build
 
 
 def config(**fields: object) -> Config:

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from fourstroke.procs.executor import machine
+from fourstroke.common import machine
 
 
 def group(folder: Path, **files: str) -> None:
