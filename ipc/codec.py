@@ -24,7 +24,7 @@ Reader = Callable[[Any], Any]
 
 
 def encode(message: object) -> bytes:
-    """The frame of a message, or of a part of one (a Ticket, say)."""
+    """The frame of a message, or of a Ticket."""
     packed = msgpack.packb([_TAGS[type(message)], *_fields(message)], use_bin_type=True)
     return typing.cast(bytes, packed)
 
@@ -111,7 +111,11 @@ def _message_reader(cls: Any) -> Reader:
     def read(values: Any) -> Any:
         if type(values) is not list or len(values) != len(readers):
             raise BadMessage(f"not the fields of {cls.__name__}")
-        return cls(*[read_field(value) for read_field, value in zip(readers, values, strict=True)])
+        fields = [read_field(value) for read_field, value in zip(readers, values, strict=True)]
+        try:
+            return cls(*fields)
+        except ValueError as error:
+            raise BadMessage(f"{cls.__name__} with {error}") from None
 
     return read
 

@@ -1,8 +1,9 @@
 """Every message that travels between processes, on one page, in the order of the four strokes.
 
 Messages are frozen. A `bytes` field that is called a column holds a little-endian array with one entry
-per row of the message; `columns()` says which. Token arrays do not travel in messages: they lie in
-rings and step slots, and a message says where. The unions at the end say what each wire may carry.
+per row of the message. Token arrays do not travel in messages: they lie in rings and step slots, and a
+message says where. Where a type does not bound a number enough, `__post_init__` does, and raises
+ValueError; the codec makes a BadMessage of it.
 """
 
 from __future__ import annotations
@@ -10,6 +11,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from ..common.types import Finish, State
+
+MAX_TOKENS = 2**31 - 1
+"""No count of tokens, blocks or ids is above this: they are int32 in shared memory."""
 
 # Ingest to scheduler
 
@@ -29,6 +33,10 @@ class Sampling:
     biased: tuple[int, ...] = ()
     biases: tuple[float, ...] = ()
 
+    def __post_init__(self) -> None:
+        if len(self.biased) != len(self.biases):
+            raise ValueError(f"{len(self.biases)} biases for {len(self.biased)} tokens")
+
 
 @dataclass(frozen=True, slots=True)
 class Limits:
@@ -38,6 +46,10 @@ class Limits:
     min_tokens: int
     ignore_eos: bool
     stop_token_ids: tuple[int, ...]
+
+    def __post_init__(self) -> None:
+        if not 0 <= self.min_tokens <= self.max_tokens <= MAX_TOKENS or self.max_tokens == 0:
+            raise ValueError(f"between {self.min_tokens} and {self.max_tokens} tokens")
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,6 +112,13 @@ class Hello:
     max_model_len: int
     vocab_size: int
     eos_token_ids: tuple[int, ...]
+
+    def __post_init__(self) -> None:
+        sizes = (self.num_blocks, self.block_size, self.max_model_len, self.vocab_size)
+        if not all(0 < size <= MAX_TOKENS for size in sizes):
+            raise ValueError(f"sizes of {sizes}")
+        if not all(0 <= token < self.vocab_size for token in self.eos_token_ids):
+            raise ValueError(f"EOS ids {self.eos_token_ids} in a vocabulary of {self.vocab_size}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -230,16 +249,8 @@ class Drain:
     """Take no new requests; report STOPPED when the last one has ended."""
 
 
-FromIngest = Submit | Abort
-FromScheduler = StepPlan
-FromExecutor = Hello | StepDone
-ToOutput = Emit
-FromOutput = Text
-ToPublisher = KvBatch
-ToSupervisor = Report
-FromSupervisor = Drain
+FROM_INGEST = (Submit, Abort)
+FROM_EXECUTOR = (Hello, StepDone)
 
-Message = (
-    FromIngest | FromScheduler | FromExecutor | ToOutput | FromOutput | ToPublisher | ToSupervisor | FromSupervisor
-)
+Message = Submit | Abort | StepPlan | Hello | StepDone | Emit | Text | KvBatch | Report | Drain
 Part = Sampling | Limits | NewRow | RowError | Opened | Ended | Ending | Ticket

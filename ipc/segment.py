@@ -1,13 +1,15 @@
 """Named shared memory: files in /dev/shm that belong to one server and die with it.
 
 A name carries its owner, the supervisor's pid and start time, so that whatever a killed server left
-behind is found and removed by the next one. Space is reserved when a segment is made: a full /dev/shm is
-an error at the start, not a SIGBUS in the middle of a request.
+behind is found and removed by the next one. The owner also holds a lock on each of its segments: in
+another container, which may share /dev/shm, its pid means nothing. Space is reserved when a segment is made: a
+full /dev/shm is an error at the start, not a SIGBUS in the middle of a request.
 """
 
 from __future__ import annotations
 
 import errno
+import fcntl
 import mmap
 import os
 import re
@@ -59,25 +61,47 @@ def reclaim(folder: Path) -> int:
     removed = 0
     for entry in folder.iterdir():
         match = _OWNED.fullmatch(entry.name)
-        if match is None or _start_time(int(match[1])) == int(match[2]):
+        if match is None or _is_alive(int(match[1]), int(match[2])):
             continue
         try:
-            if entry.is_dir():
+            if entry.is_dir() and not entry.is_symlink():
                 shutil.rmtree(entry)
             else:
                 entry.unlink()
-        except (FileNotFoundError, PermissionError):
+        except OSError:
             continue  # another server reclaims it at this moment, or it is another user's
         removed += 1
     return removed
 
 
+def _is_alive(pid: int, start_time: int) -> bool:
+    """Whether an owner lives, here or in another pid namespace."""
+    return _start_time(pid) == start_time or _is_locked(_path(f"{pid}-{start_time}", BOARD))
+
+
+def _is_locked(path: Path) -> bool:
+    try:
+        fd = os.open(path, os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW)
+    except FileNotFoundError:
+        return False
+    except OSError:
+        return True  # another user's: not ours to judge
+    try:
+        fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return True
+    finally:
+        os.close(fd)
+    return False
+
+
 class Segment:
     """A piece of shared memory, mapped read-write. `memory` is a writable buffer over all of it."""
 
-    def __init__(self, path: Path, mapped: mmap.mmap) -> None:
+    def __init__(self, path: Path, mapped: mmap.mmap, lock: int | None = None) -> None:
         self._path = path
         self._mapped = mapped
+        self._lock = lock
         self.memory = memoryview(mapped)
 
     @classmethod
@@ -86,18 +110,18 @@ class Segment:
         path = _path(owner, name)
         fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
         try:
+            fcntl.flock(fd, fcntl.LOCK_EX)
             os.posix_fallocate(fd, 0, size)
-            return cls(path, mmap.mmap(fd, size))
+            return cls(path, mmap.mmap(fd, size), fd)
         except OSError as error:
             path.unlink()
+            os.close(fd)
             if error.errno not in (errno.ENOSPC, errno.ENOMEM):
                 raise
             raise ResourceError(
                 f"{FOLDER} has no room for {size / 2**20:.1f} MiB of shared memory ({name}): "
                 f"make it larger (docker run --shm-size=1g), or lower --max-num-batched-tokens"
             ) from None
-        finally:
-            os.close(fd)
 
     @classmethod
     def attach(cls, owner: str, name: str) -> Segment:
@@ -115,6 +139,9 @@ class Segment:
     def unlink(self) -> None:
         """Remove the name. The memory stays until the last process that maps it has gone."""
         self._path.unlink(missing_ok=True)
+        if self._lock is not None:
+            os.close(self._lock)
+            self._lock = None
 
 
 def _path(owner: str, name: str) -> Path:

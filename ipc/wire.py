@@ -52,7 +52,6 @@ class Outbox:
     def __init__(self, socket: Socket, peer: str) -> None:
         self.socket = socket
         self.peer = peer
-        self.sent = 0
         self._queue: deque[bytes] = deque()
 
     @property
@@ -73,7 +72,6 @@ class Outbox:
             except zmq.Again:
                 return False
             self._queue.popleft()
-            self.sent += 1
         return True
 
     def close(self) -> None:

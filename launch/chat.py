@@ -8,8 +8,7 @@ from typing import Any
 
 from ..common.errors import InvalidRequest
 from ..common.types import SamplingParams
-from .client import Client
-from .completion import request_fields
+from .client import Client, request_fields
 from .console import say
 
 _PROMPT = "> "

@@ -1,4 +1,4 @@
-"""One started process as the supervisor sees it: its handle, its reports, and its end in words."""
+"""One started process as the supervisor sees it: its handle, its reports, what it prints, and its end in words."""
 
 from __future__ import annotations
 
@@ -7,17 +7,23 @@ import signal
 import subprocess
 import sys
 import time
+from collections import deque
 from collections.abc import Sequence
 
 import zmq
 
 from ..common.types import EXIT_REFUSED, State
 from ..ipc.wire import Inbox
-from .output import Output
+from .console import STDERR, write_line
 from .topology import ProcessSpec
 
 LAST_REPORT_S = 1.0
 """How long a report may still be on its way when its sender is dead already."""
+
+_TAIL_LINES = 20
+_READ_BYTES = 1 << 16
+_MAX_LINE_BYTES = 1 << 14
+_MAX_READS_AT_THE_END = 64
 
 
 class Child:
@@ -141,3 +147,49 @@ def end_in_words(status: int) -> str:
         name = f"signal {-status}"
     hint = " (did the machine run out of memory?)" if -status == signal.SIGKILL else ""
     return f"was killed by {name}{hint}"
+
+
+class Output:
+    """The pipe that is a child's standard output and error: each line goes on to ours, and the last ones are kept."""
+
+    def __init__(self, fd: int) -> None:
+        os.set_blocking(fd, False)
+        self._fd = fd
+        self._rest = b""
+        self.tail: deque[str] = deque(maxlen=_TAIL_LINES)
+
+    def fileno(self) -> int:
+        return self._fd
+
+    def pump(self) -> bool:
+        """Pass on what has come, at most 64 KiB; false once the pipe has ended."""
+        data = self._read()
+        if data:
+            self._pass_on(data)
+        return data != b""
+
+    def finish(self) -> None:
+        """Pass on what is left, when the child has ended. A grandchild that goes on writing is not awaited."""
+        for _ in range(_MAX_READS_AT_THE_END):
+            data = self._read()
+            if not data:
+                break
+            self._pass_on(data)
+        if self._rest:
+            self._pass_on(b"\n")
+
+    def _read(self) -> bytes | None:
+        """What has come; None if that is nothing yet, empty at the end of the pipe."""
+        try:
+            return os.read(self._fd, _READ_BYTES)
+        except BlockingIOError:
+            return None
+
+    def _pass_on(self, data: bytes) -> None:
+        *lines, self._rest = (self._rest + data).split(b"\n")
+        if len(self._rest) > _MAX_LINE_BYTES:
+            lines.append(self._rest)
+            self._rest = b""
+        for line in lines:
+            write_line(STDERR, line)
+            self.tail.append(line.decode(errors="replace"))

@@ -20,18 +20,17 @@ from collections.abc import Sequence
 
 import setproctitle
 
+from .. import __version__
 from ..common.config import Config
 from ..common.errors import ConfigError, FourstrokeError, InvalidRequest, ServerError
-from ..common.types import SamplingParams
+from ..common.machine import usable_cores
+from ..common.types import EXIT_FAILED, EXIT_REFUSED, SamplingParams
 from . import listener as listening
 from .console import say
-from .machine import raise_file_limit, usable_cores
 from .model_source import DEFAULT_NAME, resolve_model
-from .options import ENGINE, HTTP, given
-from .parser import KEY_VARIABLE, make_parser
-from .picture import picture
+from .options import ENGINE, EXIT_USAGE, HTTP, KEY_VARIABLE, given, make_parser
 from .supervisor import supervise
-from .topology import build
+from .topology import build, picture
 
 _EXIT_TERMINATED = 128 + signal.SIGTERM
 
@@ -46,7 +45,7 @@ def main() -> None:
 def run(arguments: Sequence[str]) -> int:
     """Run a command and return its exit status."""
     try:
-        namespace = make_parser().parse_args(arguments)
+        namespace = make_parser(__version__).parse_args(arguments)
         _COMMANDS[namespace.command](namespace)
     except FourstrokeError as error:
         say("fourstroke: error: " + " ".join(str(error).split()))
@@ -59,8 +58,8 @@ def run(arguments: Sequence[str]) -> int:
 def exit_status(error: FourstrokeError) -> int:
     """The exit status that stands for an error."""
     if isinstance(error, ConfigError | InvalidRequest):
-        return 2
-    return 1 if isinstance(error, ServerError) else 3
+        return EXIT_USAGE
+    return EXIT_FAILED if isinstance(error, ServerError) else EXIT_REFUSED
 
 
 def _serve(namespace: argparse.Namespace) -> None:
@@ -69,7 +68,7 @@ def _serve(namespace: argparse.Namespace) -> None:
     if namespace.show_topology:
         sys.stdout.write(picture(build(config, usable_cores())) + "\n")
         return
-    raise_file_limit()
+    listening.raise_file_limit()
     listener = listening.bind(config)  # before a model is fetched, which may take minutes
     try:
         path, name = resolve_model(namespace.model)

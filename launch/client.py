@@ -12,16 +12,23 @@ import socket
 import threading
 from collections.abc import Generator, Iterator
 from contextlib import contextmanager
+from dataclasses import asdict
 from typing import Any
 from urllib.parse import urlsplit
 
 from ..common.errors import ConfigError, InvalidRequest, ServerError
+from ..common.types import SamplingParams
 
 _CLIENT_ERRORS = (400, 404, 413, 422)
 
 
 class UnreachableError(ServerError):
     """The connection failed, or broke before the answer was whole."""
+
+
+def request_fields(params: SamplingParams) -> dict[str, Any]:
+    """The fields of a request: they have the same names in both APIs."""
+    return {name: value for name, value in asdict(params).items() if value is not None}
 
 
 class _UnixConnection(http.client.HTTPConnection):

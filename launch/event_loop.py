@@ -1,11 +1,13 @@
 """One poll over everything the launcher waits for: wires, pipes, process handles and signals.
 
 It knows no process: a source that becomes readable calls its callback, and `until` returns as soon as
-its condition holds. Between events the launcher uses no CPU.
+its condition holds. Between events the launcher uses no CPU. Signals become such a source in StopSignals.
 """
 
 from __future__ import annotations
 
+import signal
+import socket
 import time
 from collections.abc import Callable
 from typing import Any
@@ -14,6 +16,8 @@ import zmq
 
 Source = Any
 """A file descriptor or a ZeroMQ socket."""
+
+_STOP = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
 
 
 class EventLoop:
@@ -47,3 +51,41 @@ class EventLoop:
             callback = self._callbacks.get(source)
             if callback is not None:  # an earlier callback of this round may have removed it
                 callback()
+
+
+class StopSignals:
+    """Catches the signals that ask a server to stop, from now until `close`. Main thread only.
+
+    The handlers do nothing; the numbers arrive on a file descriptor.
+    """
+
+    def __init__(self) -> None:
+        self._read, self._write = socket.socketpair()
+        self._read.setblocking(False)
+        self._write.setblocking(False)
+        self._old_fd = signal.set_wakeup_fd(self._write.fileno(), warn_on_full_buffer=False)
+        # SIGHUP stays ignored where nohup wants it so.
+        self._old = {number: signal.getsignal(number) for number in _STOP if not _ignored_hangup(number)}
+        for number in self._old:
+            signal.signal(number, lambda _number, _frame: None)
+        self.count = 0
+
+    def fileno(self) -> int:
+        return self._read.fileno()
+
+    def read(self) -> list[str]:
+        """The names of the stop signals that came since the last call; `count` counts them all."""
+        names = [signal.Signals(number).name for number in self._read.recv(4096) if number in self._old]
+        self.count += len(names)
+        return names
+
+    def close(self) -> None:
+        for number, handler in self._old.items():
+            signal.signal(number, handler)
+        signal.set_wakeup_fd(self._old_fd)
+        self._read.close()
+        self._write.close()
+
+
+def _ignored_hangup(number: int) -> bool:
+    return number == signal.SIGHUP and signal.getsignal(number) is signal.SIG_IGN

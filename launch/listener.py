@@ -1,13 +1,15 @@
 """The listening HTTP socket, bound by the launcher before anything is started and passed on to ingest.
 
 So a port that is taken is the first thing an operator hears about, and no client is refused while ingest
-loads its tokenizer: connections wait in the backlog.
+loads its tokenizer: connections wait in the backlog. Here too: the limit on open files, of which each
+connection is one.
 """
 
 from __future__ import annotations
 
 import errno
 import os
+import resource
 import socket
 import stat
 from pathlib import Path
@@ -86,3 +88,9 @@ def close(listener: socket.socket) -> None:
     listener.close()
     if path:
         Path(path).unlink(missing_ok=True)
+
+
+def raise_file_limit() -> None:
+    """Let this process and its children open as many files as the hard limit allows."""
+    _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))

@@ -1,4 +1,7 @@
-"""The command line's options for a Config, as a table: argparse and the offline API are both made from it."""
+"""The command line: its commands, and the options for a Config as a table, which the offline API shares.
+
+It knows what may be said, not what is done with it.
+"""
 
 from __future__ import annotations
 
@@ -8,11 +11,19 @@ import math
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NoReturn
 
 from ..common.config import BACKENDS, DTYPES, EXECUTORS, LOG_LEVELS, Config
 from ..common.errors import ConfigError
+from .model_source import DEFAULT_NAME
 
+KEY_VARIABLE = "FOURSTROKE_API_KEY"
+"""The environment's variable for the API key, which keeps it off the command line."""
+
+EXIT_USAGE = 2
+"""Exit status of a command whose command line or parameters are wrong."""
+
+_GENERATE_TOKENS = 128
 _WHOLE = re.compile(r"[+-]?[0-9]{1,18}")
 
 
@@ -102,3 +113,65 @@ def as_flags(fields: Mapping[str, Any], options: tuple[Option, ...]) -> list[str
     if unknown:
         raise ConfigError(f"unknown option {unknown[0]!r}; known are {', '.join(sorted(flags))}")
     return [f"{flags[field]}={value}" for field, value in fields.items() if value is not None]
+
+
+class _Parser(argparse.ArgumentParser):
+    """Says what is wrong in one line, as ConfigError; the usage has `--help`."""
+
+    def error(self, message: str) -> NoReturn:
+        raise ConfigError(message)
+
+
+def make_parser(version: str) -> argparse.ArgumentParser:
+    """The parser of the whole command; `command` in its result is serve, generate or chat."""
+    parser = _Parser(
+        prog="fourstroke", description="An LLM server, built as a pipeline of processes.", allow_abbrev=False
+    )
+    parser.add_argument("--version", action="version", version=f"fourstroke {version}")
+    commands = parser.add_subparsers(dest="command", required=True, metavar="serve|generate|chat")
+    _add_serve(commands)
+    _add_generate(commands)
+    _add_chat(commands)
+    return parser
+
+
+def _add_command(commands: Any, name: str, purpose: str) -> argparse.ArgumentParser:
+    parser: argparse.ArgumentParser = commands.add_parser(name, help=purpose, description=purpose, allow_abbrev=False)
+    parser.add_argument("--model", help=f"a folder, a GGUF file or org/name on the hub (default: {DEFAULT_NAME})")
+    return parser
+
+
+def _add_serve(commands: Any) -> None:
+    parser = _add_command(commands, "serve", "serve a model over HTTP")
+    parser.add_argument(
+        "--served-model-name", nargs="+", action="extend", metavar="NAME", help="the names that requests may use"
+    )
+    parser.add_argument("--api-key", help=f"what clients must send as a bearer token (default: ${KEY_VARIABLE})")
+    add_options(parser, HTTP)
+    add_options(parser, ENGINE)
+    parser.add_argument("--show-topology", action="store_true", help="show processes, wires and memory, and exit")
+    parser.add_argument("--stop-on-eof", type=whole, metavar="FD", help=argparse.SUPPRESS)
+
+
+def _add_generate(commands: Any) -> None:
+    parser = _add_command(commands, "generate", "continue prompts and exit")
+    parser.add_argument("prompts", nargs="+", metavar="PROMPT")
+    _add_sampling(parser, _GENERATE_TOKENS)
+    add_options(parser, ENGINE)
+
+
+def _add_chat(commands: Any) -> None:
+    parser = _add_command(commands, "chat", "talk to a model; /exit ends")
+    parser.add_argument("--url", help="use the server that runs there, instead of starting one")
+    parser.add_argument("--api-key", help=f"the key of that server (default: ${KEY_VARIABLE})")
+    parser.add_argument("--system", metavar="TEXT", help="a system message")
+    _add_sampling(parser, None)
+    add_options(parser, ENGINE)
+
+
+def _add_sampling(parser: argparse.ArgumentParser, max_tokens: int | None) -> None:
+    room = "the room in the context" if max_tokens is None else max_tokens
+    parser.add_argument("--max-tokens", type=whole, default=max_tokens, help=f"longest answer (default: {room})")
+    parser.add_argument("--temperature", type=finite, default=0.0, help="0: always the likeliest token (default: 0)")
+    parser.add_argument("--top-p", type=finite, default=1.0, help="share of likelihood to sample from (default: 1)")
+    parser.add_argument("--seed", type=whole, help="for the same random numbers again")

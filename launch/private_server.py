@@ -7,6 +7,7 @@ that closes, for whatever reason, the server stops.
 from __future__ import annotations
 
 import itertools
+import os
 import shutil
 import subprocess
 import sys
@@ -17,11 +18,11 @@ from contextlib import ExitStack
 from ..common.errors import ConfigError, ServerError
 from ..ipc.segment import owner_tag
 from ..ipc.wire import make_socket_folder
+from .options import EXIT_USAGE, KEY_VARIABLE
 
 _STOP_TIMEOUT_S = 30.0
 """More than a server needs to stop its processes, killing included."""
 
-_EXIT_CONFIG = 2
 _TAIL_LINES = 20
 _numbers = itertools.count()
 
@@ -44,6 +45,8 @@ class PrivateServer:
             stderr=subprocess.PIPE,
             text=True,
             errors="replace",
+            # The socket's folder keeps others out; a key in the environment is meant for a server with clients.
+            env={name: value for name, value in os.environ.items() if name != KEY_VARIABLE},
             start_new_session=True,  # a Ctrl-C is this program's to handle
         )
         self._reader = threading.Thread(target=self._read_errors, daemon=True)
@@ -62,7 +65,7 @@ class PrivateServer:
         assert self._process.stdout is not None
         if not self._process.stdout.readline():  # the launcher's one line says that it is ready
             status = self._process.wait()
-            raise (ConfigError if status == _EXIT_CONFIG else ServerError)(self._last_line())
+            raise (ConfigError if status == EXIT_USAGE else ServerError)(self._last_line())
 
     def _last_line(self) -> str:
         self._reader.join(1)

@@ -2,7 +2,7 @@
 
 One thread and one poll. What happens is written into the children and into three plain facts (stop
 signals, a closed owner, a death); the phases below wait on those facts. The supervisor knows no roles but
-ingest, which gets the listening socket and is drained first.
+ingest, which gets the listening socket and is drained first, and the order of the strokes.
 
 The server stops when asked (SIGTERM, SIGINT or SIGHUP: requests end first, for up to the drain time-out; a second
 signal skips that, a third kills), when its owner goes away (--stop-on-eof), or when a process dies.
@@ -13,6 +13,7 @@ from __future__ import annotations
 import os
 import socket
 import time
+from collections.abc import Callable, Sequence
 
 import zmq
 
@@ -22,17 +23,19 @@ from ..common.types import SUPERVISOR, State
 from ..ipc.board import Board
 from ..ipc.messages import Drain, Report
 from ..ipc.segment import BOARD
-from ..ipc.wire import address, open_inbox, open_outbox
+from ..ipc.wire import Outbox, address, open_inbox, open_outbox
 from . import listener as listening
 from .child import Child
 from .console import announce, say
-from .event_loop import EventLoop
-from .signals import StopSignals
+from .event_loop import EventLoop, StopSignals
 from .surroundings import Surroundings, surroundings
-from .topology import STROKES, ProcessSpec, Topology, assignment
+from .topology import STROKES, ProcessSpec, Topology, WireSpec, assignment
 
 STOP_TIMEOUT_S = 5.0
-"""How long processes may take to end when they are asked to, before they are killed."""
+"""How long the processes may take together to end one after the other, when they are asked to."""
+
+LAST_TIMEOUT_S = 1.0
+"""How long those have that are left then and are asked all at once, before they are killed."""
 
 
 class RefusalError(FourstrokeError):
@@ -66,6 +69,7 @@ class _Supervisor:
         self._context: zmq.Context[zmq.Socket[bytes]] = zmq.Context()
         self._loop = EventLoop()
         self._children: dict[str, Child] = {}
+        self._orders: dict[str, Outbox] = {}
         self._owner_gone = False
         self._death: Child | None = None
 
@@ -99,6 +103,9 @@ class _Supervisor:
             socket_folder=str(folder),
             owner=self._made.owner,
         )
+        if WireSpec(SUPERVISOR, spec.name) in self._topology.wires:
+            where = address(str(folder), SUPERVISOR, spec.name)
+            self._orders[spec.name] = open_outbox(self._context, where, spec.name)
         path = folder / f"{spec.name}.json"
         path.touch(mode=0o600)  # it may hold the API key
         told.save(path)
@@ -133,27 +140,29 @@ class _Supervisor:
         listening.close(self._listener)
         (ingest,) = [child for child in self._children.values() if child.role == "ingest"]
         ingest.may_end = True
-        where = address(str(self._made.folder), SUPERVISOR, ingest.name)
-        open_outbox(self._context, where, ingest.name).send(Drain())
+        self._orders[ingest.name].send(Drain())
         timeout_s = self._config.drain_timeout_s
         if not self._loop.until(lambda: ingest.stopped or self._in_a_hurry, timeout_s):
             say(f"fourstroke: some requests did not end within --drain-timeout {timeout_s:g} s and are cut off")
 
     def _stop(self) -> None:
-        """End every process: SIGTERM in the order of the strokes, SIGKILL for who has not ended in time."""
+        """End every process: SIGTERM to one after the other, in the order of the strokes; SIGKILL for what is left."""
         listening.close(self._listener)
         signals_so_far = self._signals.count
         children = sorted(self._children.values(), key=lambda child: STROKES.index(child.role))
+
+        def ended(some: Sequence[Child]) -> Callable[[], bool]:
+            """Whether these have ended, or another signal asks not to wait for it."""
+            return lambda: not any(child.alive for child in some) or self._signals.count > signals_so_far
+
+        deadline_s = time.monotonic() + STOP_TIMEOUT_S
         for child in children:
             child.terminate()
-
-        def all_ended() -> bool:
-            return not any(child.alive for child in children)
-
-        self._loop.until(lambda: all_ended() or self._signals.count > signals_so_far, STOP_TIMEOUT_S)
+            self._loop.until(ended([child]), deadline_s - time.monotonic())
+        self._loop.until(ended(children), LAST_TIMEOUT_S)
         for child in children:
             child.kill()
-        self._loop.until(all_ended, STOP_TIMEOUT_S)
+        self._loop.until(lambda: not any(child.alive for child in children), STOP_TIMEOUT_S)
         for child in children:
             child.close()
         self._row.enter(State.STOPPED)
@@ -195,7 +204,9 @@ class _Supervisor:
             self._loop.remove(child.output.fileno())
 
     def _on_report(self, child: Child) -> None:
-        if child.read_reports():
+        changed = child.read_reports()
+        self._row["bad_frames"] = sum(each.inbox.bad_frames for each in self._children.values())
+        if changed:
             say(f"{child.name:<12}{child.said()}")
 
     def _on_exit(self, child: Child) -> None:

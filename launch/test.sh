@@ -37,6 +37,7 @@ check types types
 check "unit tests" "$PYTHON" -P -m pytest -q tests/unit
 check "ring tests" "$PYTHON" -P -m pytest -q tests/ring
 check "process tests" "$PYTHON" -P -m pytest -q tests/process
+check "fault tests" "$PYTHON" -P -m pytest -q tests/faults
 
 printf '\n== summary\n'
 printf '%s\n' "${summary[@]}"

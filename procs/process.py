@@ -20,9 +20,9 @@ from typing import Any
 import setproctitle
 import zmq
 
-from ..common.log import configure
 from ..common.config import Assignment
 from ..common.errors import FourstrokeError
+from ..common.log import configure
 from ..common.types import EXIT_FAILED, EXIT_REFUSED, SUPERVISOR, State, role_of
 from ..ipc.board import Board
 from ..ipc.messages import Report
@@ -45,7 +45,7 @@ class Process:
         self.name = assignment.name
         self.config = assignment.config
         self.assignment = assignment
-        self.log = configure(assignment.name, assignment.config.log_level)
+        configure(assignment.name, assignment.config.log_level)
         self.stopping = False
         self._segments: dict[str, Segment] = {}
         self._context = zmq.Context()
@@ -107,13 +107,15 @@ class Process:
         self.row.enter(state)
         self.supervisor.send(Report(state, text))
 
-    def wait(self, timeout_ms: int = HEARTBEAT_MS) -> None:
-        """Block until a message has arrived, a full socket has room again, a signal came or time is up."""
+    def wait(self, timeout_ms: int = HEARTBEAT_MS, listen: bool = True) -> None:
+        """Block until a message has arrived, a full socket has room again, a signal came or time is up.
+
+        Without `listen` messages are left waiting: this process has no room for what would follow from them.
+        """
+        for inbox in self._inboxes:
+            self._poller.register(inbox.socket, zmq.POLLIN if listen else 0)
         for outbox in self._outboxes:
-            if outbox.waiting:
-                self._poller.register(outbox.socket, zmq.POLLOUT)
-            elif outbox.socket in self._poller:
-                self._poller.unregister(outbox.socket)
+            self._poller.register(outbox.socket, zmq.POLLOUT if outbox.waiting else 0)
         for ready, _ in self._poller.poll(timeout_ms):
             if ready == self._wake_read.fileno():
                 self._wake_read.recv(4096)
@@ -139,7 +141,11 @@ def run(role: str, serve: Callable[[Process], Any]) -> None:
     setproctitle.setproctitle(f"fourstroke: {role}")
     assignment = Assignment.load(Path(sys.argv[1]))
     _die_with(assignment.supervisor_pid)
-    process = Process(assignment)
+    try:
+        process = Process(assignment)
+    except FourstrokeError as error:
+        sys.stderr.write(f"{error}\n")
+        sys.exit(EXIT_REFUSED)
     status = 0
     try:
         serve(process)

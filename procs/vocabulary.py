@@ -21,6 +21,9 @@ from .gguf_file import GgufFile
 CONTROL, USER_DEFINED = 3, 4
 """Token types of GGUF that are spelled as they are; ggml/docs/gguf.md, tokenizer.ggml.token_type."""
 
+MAX_VOCAB = 1 << 24
+"""Far above any model's; an id beyond it is damage, for which no memory is taken."""
+
 _METASPACE = "▁"
 _BYTE = re.compile(r"<0x([0-9A-Fa-f]{2})>")
 
@@ -58,8 +61,8 @@ def gguf_vocabulary(metadata: dict[str, Any], path: Path) -> Vocabulary:
     kind = metadata.get("tokenizer.ggml.model")
     if kind != "gpt2":
         raise ModelError(f"{path} has a tokenizer of the kind {kind!r}, which is not supported yet")
-    tokens = metadata.get("tokenizer.ggml.tokens", [])
-    types = metadata.get("tokenizer.ggml.token_type") or [1] * len(tokens)
+    tokens = _list_of(str, metadata, "tokenizer.ggml.tokens", path)
+    types = _list_of(int, metadata, "tokenizer.ggml.token_type", path) or [1] * len(tokens)
     if not tokens or len(types) != len(tokens):
         raise ModelError(f"{path} has {len(tokens)} tokens and {len(types)} token types")
     return Vocabulary(
@@ -71,13 +74,23 @@ def gguf_vocabulary(metadata: dict[str, Any], path: Path) -> Vocabulary:
     )
 
 
+def _list_of(kind: type, metadata: dict[str, Any], key: str, path: Path) -> list[Any]:
+    values = metadata.get(key, [])
+    if not isinstance(values, list) or not all(type(value) is kind for value in values):
+        raise ModelError(f"{path} is damaged: {key} is no list of {kind.__name__}")
+    return values
+
+
 def json_vocabulary(spec: dict[str, Any], path: Path) -> Vocabulary:
     """The vocabulary in a tokenizer.json. Raises ModelError if it is of a kind not supported."""
     try:
         entries = _entries(spec["model"])
         added = spec.get("added_tokens") or []
         to_bytes = _spelling(spec, path)
-        found = [b""] * (1 + max([token for _, token in entries] + [entry["id"] for entry in added]))
+        ids = [token for _, token in entries] + [entry["id"] for entry in added]
+        if not all(type(token) is int and 0 <= token < MAX_VOCAB for token in ids):
+            raise ValueError("a token has an id that is none")
+        found = [b""] * (1 + max(ids))
         for text, token in entries:
             found[token] = to_bytes(text)
         for entry in added:

@@ -18,9 +18,8 @@ from starlette.routing import Route
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from ...common.errors import InvalidRequest
-from .errors import Refusal, as_refusal, quoted
+from .errors import Refusal, as_refusal, quoted, refused
 from .generate import Generate
-from .respond import refused
 from .routes import Routes
 from .service import Service
 

@@ -1,13 +1,15 @@
 """Refusals: what a client is told when it gets no answer, in the error object of the OpenAI API.
 
 Route handlers raise Refusal, or InvalidRequest for a request that must be changed; app.py turns both into
-a response. Nothing else that a client can cause may leave a handler.
+a response (`refused`). Nothing else that a client can cause may leave a handler.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from typing import Any
+
+from starlette.responses import JSONResponse, Response
 
 from ...common.errors import FourstrokeError, InvalidRequest
 
@@ -42,6 +44,12 @@ def error_object(status: int, message: str, param: str | None = None, code: str 
     return {"error": {"message": message, "type": kind, "param": param, "code": code}}
 
 
+def refused(refusal: Refusal) -> Response:
+    """A response that holds an error object."""
+    body = error_object(refusal.status, str(refusal), refusal.param, refusal.code)
+    return JSONResponse(body, refusal.status, dict(refusal.headers))
+
+
 def as_refusal(error: Refusal | InvalidRequest) -> Refusal:
     """A 400 for a request that must be changed; a refusal as it is."""
     return error if isinstance(error, Refusal) else Refusal(400, str(error), param=error.param)
@@ -66,6 +74,11 @@ def not_ready(status: str) -> Refusal:
     """The answer while the server starts, drains or lacks a process."""
     headers = (("Connection", "close"),) if status == "draining" else (("Retry-After", "1"),)
     return Refusal(503, f"the server is {status}", code=status, headers=headers)
+
+
+def stopping() -> Refusal:
+    """What is told to those whose answer is not finished when the process ends."""
+    return Refusal(503, "the server is stopping", code="stopping", headers=(("Connection", "close"),))
 
 
 def queue_full(waiting: int) -> Refusal:

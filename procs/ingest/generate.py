@@ -16,7 +16,7 @@ from .answers import Head
 from .body import Body, parse, read_body
 from .choices import add_choices
 from .errors import Refusal, as_refusal
-from .health import Limits
+from .health import ModelLimits
 from .live import LiveRequest
 from .parameters import Parameters, Route, read_parameters
 from .prompts import fitting, read_prompts
@@ -54,7 +54,7 @@ class Generate:
         request = await self._admit(body, parameters, limits, head.id)
         return request, parameters, head
 
-    async def _admit(self, body: Body, parameters: Parameters, limits: Limits, request_id: str) -> LiveRequest:
+    async def _admit(self, body: Body, parameters: Parameters, limits: ModelLimits, request_id: str) -> LiveRequest:
         table, params = self._service.table, parameters.sampling
         prompts = self._prompts(body, limits.vocab_size)
         body.check_numbers()

@@ -31,7 +31,7 @@ class Health:
 
 
 @dataclass(frozen=True, slots=True)
-class Limits:
+class ModelLimits:
     """What the model allows, as the executor found it."""
 
     max_model_len: int
@@ -52,10 +52,10 @@ def look(board: Board, draining: bool) -> Health:
     return Health("ok")
 
 
-def model_limits(board: Board) -> Limits:
+def model_limits(board: Board) -> ModelLimits:
     """The model's limits; right only while the server is ready."""
     row = board.of_role("executor")[0]
-    return Limits(row["max_model_len"], row["vocab_size"])
+    return ModelLimits(row["max_model_len"], row["vocab_size"])
 
 
 def _broken(row: Row) -> str:

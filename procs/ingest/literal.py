@@ -14,8 +14,8 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
 from ...common.errors import InvalidRequest
-from ..tokenizer import ControlToken
 from .messages import Message, strings
+from .tokenizer import ControlToken
 
 _MARKS = [chr(code) for code in range(0xFDD0, 0xFDF0)]
 

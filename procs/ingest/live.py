@@ -14,6 +14,7 @@ from typing import NamedTuple
 
 from ...ipc.messages import Ending, Limits, Sampling
 from ...ipc.ring import Tokens
+from .errors import Refusal
 
 
 @dataclass(slots=True, eq=False)
@@ -55,6 +56,7 @@ class LiveRequest:
         self.choices: list[Choice] = []
         self.gone = False
         """Whether the client has left."""
+        self._failure: Refusal | None = None
         self._mail: list[Choice] = []
         self._reader: asyncio.Future[None] | None = None
 
@@ -72,11 +74,21 @@ class LiveRequest:
         self.gone = True
         self._wake()
 
+    def fail(self, refusal: Refusal) -> None:
+        """There will be no more news: the reader is given the reason instead."""
+        self._failure = refusal
+        self._wake()
+
     async def news(self) -> list[News]:
-        """All that is new, in the order in which it came; waits for it. Empty when the client is gone."""
-        while not self._mail and not self.gone:
+        """All that is new, in the order in which it came; waits for it. Empty when the client is gone.
+
+        Raises Refusal if the request has failed.
+        """
+        while not (self._mail or self.gone or self._failure):
             self._reader = asyncio.get_running_loop().create_future()
             await self._reader
+        if self._failure is not None and not self.gone:
+            raise self._failure
         mail, self._mail = self._mail, []
         return [] if self.gone else [_take(choice) for choice in mail]
 

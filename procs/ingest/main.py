@@ -1,7 +1,8 @@
 """The ingest process: HTTP on one side, the wires to scheduler and from output on the other, one event loop.
 
 Python's asyncio waits for everything: connections, the wires (by the file descriptors that ZeroMQ gives for
-that), SIGTERM, and a timer that beats the heart. Run as `python -m fourstroke.procs.ingest.main ASSIGNMENT
+that), SIGTERM, and a timer that beats the heart. Whatever a callback or a task raises that nobody catches
+ends the process with that cause. Run as `python -m fourstroke.procs.ingest.main ASSIGNMENT
 --listen-fd N`, where N is a listening socket.
 """
 
@@ -13,6 +14,7 @@ import contextlib
 import signal
 import socket
 import sys
+from typing import Any
 
 import uvloop
 import zmq
@@ -22,10 +24,11 @@ from ...common.types import SUPERVISOR, State
 from ...ipc.messages import Drain, Text
 from ...ipc.ring import TokenRing
 from ...ipc.segment import ring_name
-from ...ipc.wire import HIGH_WATER_MARK, Inbox
+from ...ipc.wire import Inbox
 from ..process import HEARTBEAT_MS, RETRY_MS, Process, run
-from ..tokenizer import load_tokenizer
 from .app import make_app
+from .errors import stopping
+from .load_tokenizer import load_tokenizer
 from .prompts import Prompts
 from .server import Server
 from .service import Service
@@ -40,7 +43,8 @@ class Ingest:
         self._loop = asyncio.get_running_loop()
         self._done = asyncio.Event()
         self._retrying = False
-        self._draining: asyncio.Task[None] | None = None
+        self._drained = False
+        self._failure: Exception | None = None
         scheduler = process.peer("scheduler")
         ring = TokenRing(process.memory(ring_name(process.name, scheduler)))
         self._submitter = Submitter(process.name, ring, process.outbox(scheduler), self._retry_later)
@@ -52,7 +56,11 @@ class Ingest:
         self._orders = process.inbox(SUPERVISOR, Drain)
 
     async def serve(self) -> None:
-        """Serve until SIGTERM, or until everything has been sent after a Drain."""
+        """Serve until SIGTERM, or until everything has been sent after a Drain.
+
+        Raises what a callback or a task raised, for it would be lost otherwise.
+        """
+        self._loop.set_exception_handler(self._on_exception)
         self._loop.add_signal_handler(signal.SIGTERM, self._done.set)
         if self._process.stopping:  # told so while the tokenizer was being loaded
             self._done.set()
@@ -62,32 +70,43 @@ class Ingest:
         self._process.report(State.READY, "accepting requests")
         while not self._done.is_set():
             await self._beat()
-        drained = self._service.draining
         self._service.draining = True
-        self._service.table.fail_all("the server is stopping")
+        self._service.table.fail_all(stopping())
         await self._server.stop()
-        if drained:
+        if self._failure is not None:
+            raise self._failure
+        if self._drained:
             self._process.report(State.STOPPED, "drained")
 
     async def _beat(self) -> None:
         self._process.turn()
+        self._take_texts()
+        self._take_orders()
         self._service.update_row()
         await self._server.tick()
         with contextlib.suppress(TimeoutError):
             await asyncio.wait_for(self._done.wait(), HEARTBEAT_MS / 1000)
 
-    # ZeroMQ's descriptor is readable once for any number of messages: each call must empty the wire.
+    def _on_exception(self, loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
+        """End the process for what a callback or a task raised; what befalls a connection ends that one alone."""
+        error = context.get("exception")
+        if isinstance(error, Exception) and ("handle" in context or "future" in context):
+            self._failure = self._failure or error
+            self._done.set()
+        else:
+            loop.default_exception_handler(context)
+
+    # ZeroMQ's descriptor is readable once for any number of messages: each call must empty the wire, or come again.
+    # The heartbeat looks, too, so that no edge can be lost for longer than that.
 
     def _take_texts(self) -> None:
-        taken = 0
         for text in self._texts.drain():
-            taken += 1
             try:
                 self._service.table.deliver(text)
             except BadMessage as error:
                 self._texts.reject(error)
         self._submitter.retry()
-        if taken == HIGH_WATER_MARK:
+        if _has_more(self._texts):
             self._loop.call_soon(self._take_texts)
 
     def _take_orders(self) -> None:
@@ -95,10 +114,10 @@ class Ingest:
             if not self._service.draining:
                 self._service.draining = True
                 self._process.report(State.DRAINING, "finishing what runs")
-                self._draining = self._loop.create_task(self._finish())
+                self._service.table.when_idle(self._finish)
 
-    async def _finish(self) -> None:
-        await self._service.table.until_idle()
+    def _finish(self) -> None:
+        self._drained = not self._done.is_set()  # else a signal came first, and what ran was cut off
         self._done.set()
 
     def _retry_later(self) -> None:
@@ -114,6 +133,11 @@ class Ingest:
 def _descriptor(inbox: Inbox) -> int:
     assert isinstance(inbox.socket, zmq.Socket)
     return int(inbox.socket.getsockopt(zmq.FD))
+
+
+def _has_more(inbox: Inbox) -> bool:
+    assert isinstance(inbox.socket, zmq.Socket)
+    return bool(int(inbox.socket.getsockopt(zmq.EVENTS)) & zmq.POLLIN)
 
 
 async def _serve(process: Process, prompts: Prompts, listener: socket.socket) -> None:

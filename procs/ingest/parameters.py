@@ -52,11 +52,12 @@ _NOT_YET: dict[str, dict[Route, tuple[Any, ...]]] = {
     "structured_outputs": _both(),
     "tools": {"chat": ([],)},
     "tool_choice": {"chat": ("none",)},
-    "cache_salt": _both(),
     "priority": _both(0),
     "timeout": _both(),
 }
 """Documented fields that wait for their turn: the routes that have them, the values that change nothing."""
+
+MAX_SALT_CHARS = 1024
 
 _TEMPLATES = ("chat_template", "chat_template_kwargs")
 """Fields that would let a client run a template of its own in the server."""
@@ -79,6 +80,7 @@ def read_parameters(body: Body, route: Route, vocab_size: int) -> Parameters:
         if any(token >= vocab_size for token in tokens):
             raise InvalidRequest(f"{name} holds a token id that is not in 0..{vocab_size - 1}", name)
     _check_best_of(body, sampling.n)
+    _check_cache_salt(body)
     stream = flag(body, "stream", False)
     return Parameters(sampling, stream, _include_usage(body, stream))
 
@@ -142,6 +144,14 @@ def _check_best_of(body: Body, n: int) -> None:
     best_of = body.get("best_of")
     if best_of is not None and not _same(best_of, n):
         raise InvalidRequest(f"best_of must be the same as n, which is {n}", "best_of")
+
+
+def _check_cache_salt(body: Body) -> None:
+    # Nothing to hand on: there is no prefix cache yet. Every request computes its whole prompt, in blocks that are
+    # its own, and so shares nothing with any tenant.
+    salt = body.get("cache_salt")
+    if salt is not None and not (isinstance(salt, str) and 1 <= len(salt) <= MAX_SALT_CHARS):
+        raise InvalidRequest(f"cache_salt must be a string of 1 to {MAX_SALT_CHARS:,} characters", "cache_salt")
 
 
 def _include_usage(body: Body, stream: bool) -> bool:

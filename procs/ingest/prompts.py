@@ -15,10 +15,10 @@ import numpy as np
 
 from ...common.errors import InvalidRequest
 from ...ipc.ring import Tokens
-from ..tokenizer import ModelTokenizer
 from .literal import Separator
 from .messages import Message, read_messages, strings
 from .template import ChatTemplate
+from .tokenizer import ModelTokenizer
 
 Prompt = str | list[int]
 

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 from starlette.requests import Request
-from starlette.responses import Response
+from starlette.responses import JSONResponse, Response
 
 from ...common.errors import InvalidRequest
-from . import metrics
 from .body import parse, read_body
 from .errors import Refusal, quoted
+from .metrics import CONTENT_TYPE, exposition
 from .parameters import refuse_templates
-from .respond import respond
 from .service import Service
 
 
@@ -21,28 +20,28 @@ class Routes:
         self._service = service
 
     async def live(self, _: Request) -> Response:
-        return respond(200, {"status": "ok"})
+        return JSONResponse({"status": "ok"})
 
     async def health(self, _: Request) -> Response:
         found = self._service.health
-        return respond(200 if found.ok else 503, {"status": found.status, "detail": found.detail})
+        return JSONResponse({"status": found.status, "detail": found.detail}, 200 if found.ok else 503)
 
     async def metrics(self, _: Request) -> Response:
         self._service.update_row()
-        return Response(metrics.exposition(self._service.board), media_type=metrics.CONTENT_TYPE)
+        return Response(exposition(self._service.board), media_type=CONTENT_TYPE)
 
     async def models(self, _: Request) -> Response:
         length = self._service.limits().max_model_len
         facts = {"object": "model", "created": self._service.started, "owned_by": "fourstroke", "max_model_len": length}
         names = self._service.config.served_model_names
-        return respond(200, {"object": "list", "data": [{"id": name, **facts} for name in names]})
+        return JSONResponse({"object": "list", "data": [{"id": name, **facts} for name in names]})
 
     async def abort(self, http: Request) -> Response:
         """End a request by the id in its answer. Its client gets what there is."""
         request_id = http.path_params["id"]
         if not self._service.table.abort(request_id):
             raise Refusal(404, f"no request {quoted(request_id)} is running", param="id", code="request_not_found")
-        return respond(200, {"id": request_id, "status": "aborted"})
+        return JSONResponse({"id": request_id, "status": "aborted"})
 
     async def tokenize(self, http: Request) -> Response:
         """Text or messages to ids, the same that a request to generate would have."""
@@ -58,11 +57,11 @@ class Routes:
             tokens = await self._service.prompts.of_text(prompt, length)
         else:
             raise InvalidRequest("prompt must be a string, unless there are messages", "prompt")
-        return respond(200, {"tokens": tokens, "count": len(tokens), "max_model_len": length})
+        return JSONResponse({"tokens": tokens, "count": len(tokens), "max_model_len": length})
 
     async def detokenize(self, http: Request) -> Response:
         """Ids to text."""
         body = parse(await read_body(http))
         self._service.limits()
         self._service.model_name(body)
-        return respond(200, {"prompt": self._service.prompts.text_of(body.get("tokens"))})
+        return JSONResponse({"prompt": self._service.prompts.text_of(body.get("tokens"))})

@@ -9,7 +9,7 @@ from ...common.errors import InvalidRequest
 from ...ipc.board import Board, Row
 from .body import Body
 from .errors import model_not_found, not_ready
-from .health import Health, Limits, look, model_limits
+from .health import Health, ModelLimits, look, model_limits
 from .prompts import Prompts
 from .submit import Submitter
 from .table import Table
@@ -34,7 +34,7 @@ class Service:
     def health(self) -> Health:
         return look(self.board, self.draining)
 
-    def limits(self) -> Limits:
+    def limits(self) -> ModelLimits:
         """What the model allows. Raises a 503 while nothing can be generated."""
         found = self.health
         if not found.ok:

@@ -20,26 +20,26 @@ _EVENT_STREAM = [(b"content-type", b"text/event-stream; charset=utf-8"), (b"cach
 
 async def send_stream(request: LiveRequest, head: Head, include_usage: bool, send: Send) -> None:
     """Send a request's text as it comes. Raises Refusal if it fails before there is any."""
-    events = Events(head, len(request.choices), include_usage)
-    news = await request.news()
-    _raise_failure(news)
+    news = await _good_news(request)
     if request.gone:
         return
     await send({"type": "http.response.start", "status": 200, "headers": _EVENT_STREAM})
+    try:
+        await _send_events(request, news, Events(head, len(request.choices), include_usage), send)
+    except Refusal as refusal:
+        await _send_piece(send, error_event(refusal), more=False)
+
+
+async def _send_events(request: LiveRequest, news: list[News], events: Events, send: Send) -> None:
     left = len(request.choices)
     while not request.gone:
-        try:
-            _raise_failure(news)
-        except Refusal as refusal:
-            await _send_piece(send, error_event(refusal), more=False)
-            return
         left -= sum(one.ending is not None for one in news)
         piece = "".join([events.of(one) for one in news])
         if not left:
             await _send_piece(send, (piece + events.usage(request)).encode() + DONE, more=False)
             return
         await _send_piece(send, piece.encode(), more=True)
-        news = await request.news()
+        news = await _good_news(request)
 
 
 async def send_whole(request: LiveRequest, head: Head, send: Send) -> None:
@@ -47,10 +47,9 @@ async def send_whole(request: LiveRequest, head: Head, send: Send) -> None:
     texts = [""] * len(request.choices)
     left = len(request.choices)
     while left:
-        news = await request.news()
+        news = await _good_news(request)
         if request.gone:
             return
-        _raise_failure(news)
         for choice, delta, ending in news:
             texts[choice.index] += delta
             left -= ending is not None
@@ -60,10 +59,13 @@ async def send_whole(request: LiveRequest, head: Head, send: Send) -> None:
     await _send_piece(send, content, more=False)
 
 
-def _raise_failure(news: list[News]) -> None:
+async def _good_news(request: LiveRequest) -> list[News]:
+    """What is new of a request. Raises Refusal if that is a failure."""
+    news = await request.news()
     for choice, _, ending in news:
         if ending is not None and (refusal := failure(choice, ending)) is not None:
             raise refusal
+    return news
 
 
 async def _send_piece(send: Send, piece: bytes, more: bool) -> None:

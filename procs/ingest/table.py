@@ -5,8 +5,7 @@ Called by the routes, by the wire from output, and when the process drains or st
 
 from __future__ import annotations
 
-import asyncio
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Protocol
 
 import numpy as np
@@ -14,7 +13,7 @@ import numpy as np
 from ...common.errors import BadMessage
 from ...common.types import Finish
 from ...ipc.messages import Ending, Text
-from .errors import queue_full
+from .errors import Refusal, queue_full
 from .live import Choice, LiveRequest
 
 
@@ -38,7 +37,8 @@ class Table:
         self._reserved = 0
         self._requests: dict[str, LiveRequest] = {}
         self._choices: dict[int, Choice] = {}
-        self._idle: asyncio.Event | None = None
+        self._when_idle: Callable[[], None] | None = None
+        self._closed: Refusal | None = None
 
     def __len__(self) -> int:
         """The choices that have not ended."""
@@ -49,15 +49,15 @@ class Table:
         """Whether a request is being tokenised, generated or sent."""
         return bool(self._requests or self._reserved)
 
-    async def until_idle(self) -> None:
-        """Wait until `busy` is false; it must not become true again."""
-        self._idle = asyncio.Event()
+    def when_idle(self, call: Callable[[], None]) -> None:
+        """Call back, once, as soon as `busy` is false."""
+        self._when_idle = call
         self._look_if_idle()
-        await self._idle.wait()
 
     def _look_if_idle(self) -> None:
-        if self._idle is not None and not self.busy:
-            self._idle.set()
+        if self._when_idle is not None and not self.busy:
+            call, self._when_idle = self._when_idle, None
+            call()
 
     def reserve(self, count: int) -> None:
         """Take room for choices. Raises a 429 if there is none."""
@@ -77,7 +77,9 @@ class Table:
         return rid
 
     def open(self, request: LiveRequest) -> None:
-        """Hand all choices of a request to the engine."""
+        """Hand all choices of a request to the engine. Raises Refusal after `fail_all`."""
+        if self._closed is not None:
+            raise self._closed
         self._requests[request.id] = request
         for choice in request.choices:
             self._choices[choice.rid] = choice
@@ -106,11 +108,13 @@ class Table:
                 self._end(Ending(choice.rid, Finish.ABORT, None, -1, 0, 0, ""))
         return True
 
-    def fail_all(self, cause: str) -> None:
-        """End every choice with an error, here and in the engine."""
-        for choice in list(self._choices.values()):
-            self._engine.abort(choice, Finish.ABORT, 0)
-            self._end(Ending(choice.rid, Finish.ERROR, None, -1, 0, 0, cause))
+    def fail_all(self, refusal: Refusal) -> None:
+        """End every request whose text is not complete, here and in the engine, and open no more."""
+        self._closed = refusal
+        for request in list(self._requests.values()):
+            if any(choice.rid in self._choices for choice in request.choices):
+                self.close(request)
+                request.fail(refusal)
 
     def deliver(self, text: Text) -> None:
         """Put new text into the mailboxes. Choices that have ended here are passed over. Raises BadMessage."""

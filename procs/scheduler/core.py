@@ -1,9 +1,10 @@
 """The scheduler's core: which tokens of which requests are computed in which step.
 
-It has no clock, no socket and no tensor. `submit`, `abort`, `plan` and `settle` are its whole face; what
-it has to tell output gathers in `emissions`. At pipeline depth 2 a step is planned before the results of
-the one before are known: the row table then knows lengths as bounds, and results of rows that have ended
-or been preempted meanwhile fall on the floor.
+It has no clock, no socket and no tensor. `submit`, `abort`, `plan` and `settle` make things happen; what
+output has to be told gathers until `take_emissions`. The same calls with the same arguments give the same steps and
+emissions. At pipeline depth 2 a step is planned before the results of the one before are known: the row
+table then knows lengths as bounds, and results of rows that have ended or been preempted meanwhile fall on
+the floor.
 """
 
 from __future__ import annotations
@@ -18,11 +19,12 @@ import numpy as np
 from ...common.types import Finish
 from ...ipc.messages import Abort, Ended, Hello, RowError
 from ...ipc.plan import StepShape, StepSlot
+from ...ipc.ring import Tokens
 from .admission import Admission, WaitingLine
 from .blocks import BlockPool, blocks_for
 from .emission import Emission, last_word, opening
 from .planner import Planner
-from .request import Phase, Request, Tokens
+from .request import Phase, Request
 from .rows import Rows, RowTable
 from .statistics import Statistics
 from .step import OpenStep, StepBuilder
@@ -44,7 +46,7 @@ class Scheduler:
 
     def __init__(self, policy: Policy, hello: Hello, slots: Sequence[StepSlot]) -> None:
         self.statistics = Statistics()
-        self.emissions: list[Emission] = []
+        self._emissions: list[Emission] = []
         self.max_model_len = hello.max_model_len
         self.pool = BlockPool(hello.num_blocks)
         self.table = RowTable(policy.max_num_seqs, hello.max_model_len, hello.block_size, self.pool)
@@ -63,7 +65,8 @@ class Scheduler:
     # Requests come and go
 
     def submit(self, request: Request) -> None:
-        """Take in a fresh request, or reject it at once if it can never run."""
+        """Take in a fresh request, or reject it at once if it can never run. Its id must not be in use."""
+        assert request.rid not in self
         self.statistics.requests += 1
         request.arrival = next(self._arrivals)
         request.total_limit = min(request.prompt_tokens + request.limits.max_tokens, self.max_model_len)
@@ -77,8 +80,6 @@ class Scheduler:
 
     def _refusal(self, request: Request) -> str:
         """Why a request can never run, or nothing."""
-        if request.rid in self._requests:
-            return f"the request id {request.rid} is in use"
         if not 0 < request.prompt_tokens < self.max_model_len:
             return f"a prompt of {request.prompt_tokens} tokens and a model length of {self.max_model_len}"
         blocks = blocks_for(request.prompt_tokens, self.table.block_size)
@@ -103,7 +104,7 @@ class Scheduler:
             self._say_last(request, message.reason)
 
     def _say_last(self, request: Request, finish: Finish, detail: str = "") -> None:
-        self.emissions.append(last_word(request, finish, detail))
+        self._emissions.append(last_word(request, finish, detail))
 
     def _end_rows(self, rows: Rows) -> None:
         """The requests of these rows have ended: rows and blocks are free at once."""
@@ -124,10 +125,11 @@ class Scheduler:
         """The next step, or None if there is nothing to do or the pipeline is full."""
         if len(self._open) >= self._depth:
             return None
-        slot = self._free_slots[-1]
-        builder = StepBuilder(self._slots[slot], self._shape)
-        self._planner.fill(builder, idle=not self._open)
-        self._settle_planner()
+        while True:
+            builder = StepBuilder(self._slots[self._free_slots[-1]], self._shape)
+            self._planner.fill(builder, idle=not self._open)
+            if not self._settle_planner() or not builder.empty:
+                break  # else the row that filled the pool has just ended, and others have room now
         if builder.empty:
             return None
         step = builder.finish(self.statistics.steps_planned, self._free_slots.pop(), self.table.generation)
@@ -137,25 +139,30 @@ class Scheduler:
         self.statistics.prompt_tokens += step.plan.tokens
         return step
 
-    def _settle_planner(self) -> None:
-        """Take over what planning did to requests: preemptions, and requests that the pool cannot hold."""
+    def _settle_planner(self) -> bool:
+        """Take over what planning did to requests: preemptions, and a request that the pool cannot hold.
+
+        True if it ended one.
+        """
         self.statistics.preemptions += self._planner.preemptions
         self.statistics.recomputed_tokens += self._planner.recomputed_tokens
         self._planner.preemptions = self._planner.recomputed_tokens = 0
-        for row in self._planner.take_exhausted():
-            request = self.table.request(row)
-            self._end_rows(np.array([row]))
-            self._say_last(request, Finish.LENGTH, "kv_capacity")
+        row = self._planner.take_exhausted()
+        if row is None:
+            return False
+        request = self.table.request(row)
+        self._end_rows(np.array([row]))
+        self._say_last(request, Finish.LENGTH, "kv_capacity")
+        return True
 
     @property
     def next_settled(self) -> OpenStep | None:
         """The step whose results come next: they come in the order of planning."""
         return self._open[0] if self._open else None
 
-    def settle(self, errors: Sequence[RowError] = ()) -> None:
-        """Take in the results of the oldest open step, which lie in its slot."""
+    def settle(self, sampled: Tokens, errors: Sequence[RowError] = ()) -> None:
+        """Take in the results of the oldest open step: its rows' tokens (int32 [rows]) and failures."""
         step = self._open.popleft()
-        sampled = self._slots[step.plan.slot].sampled[: step.plan.rows].copy()
         self._free_slots.append(step.plan.slot)
         alive = self.table.generation[step.rows] == step.generations
         self.statistics.late_results += int(np.count_nonzero(step.samples & ~alive))
@@ -188,9 +195,18 @@ class Scheduler:
         if ended:
             self._end_rows(np.array([row for row, _ in ended]))
         words: tuple[Ended, ...] = tuple(word for _, word in ended)
-        self.emissions.append(Emission(opened, rids, tokens, words))
+        self._emissions.append(Emission(opened, rids, tokens, words))
+
+    def take_emissions(self) -> list[Emission]:
+        """What output has to be told, since the last time."""
+        emissions, self._emissions = self._emissions, []
+        return emissions
 
     # Looking in
+
+    def __contains__(self, rid: int) -> bool:
+        """Whether a request with this id lives."""
+        return rid in self._requests
 
     @property
     def has_work(self) -> bool:

@@ -9,7 +9,8 @@ import numpy.typing as npt
 
 from ...common.types import Finish
 from ...ipc.messages import Ended, Opened
-from .request import Request, Tokens
+from ...ipc.ring import Tokens
+from .request import Request
 
 NO_STOP_TOKEN = -1
 

@@ -6,6 +6,7 @@ heartbeat, or soon when output has no room for tokens.
 
 from __future__ import annotations
 
+import dataclasses
 from collections import deque
 from collections.abc import Mapping
 
@@ -14,7 +15,7 @@ import numpy as np
 from ...common.errors import BadMessage
 from ...common.types import State
 from ...ipc.board import Row
-from ...ipc.messages import Abort, Emit, Hello, StepDone, Submit
+from ...ipc.messages import FROM_EXECUTOR, FROM_INGEST, Abort, Emit, Hello, Opened, StepDone, Submit
 from ...ipc.plan import StepShape, StepSlot, slots_for_depth, step_slots
 from ...ipc.ring import TokenRing
 from ...ipc.segment import ring_name, steps_name
@@ -25,7 +26,10 @@ from .emission import Emission
 from .request import Request
 
 MAX_WAITING_EMISSIONS = 64
-"""So many steps' tokens may wait for room in the ring to output; then planning stops."""
+"""So many steps' tokens may wait for room in the ring or on the wire to output; then planning stops."""
+
+MAX_TICKET_BYTES = 1 << 20
+"""An Emit carries at most so many bytes of tickets and one more ticket: a frame has a largest size."""
 
 
 class SchedulerLoop:
@@ -53,11 +57,12 @@ class SchedulerLoop:
 
     @property
     def output_is_behind(self) -> bool:
-        """Whether tokens wait for room in the ring."""
+        """Whether tokens wait for room in the ring. Room on the wire wakes the loop by itself."""
         return bool(self._unsent)
 
     def turn(self) -> None:
         """Handle what has arrived, and send what follows from it."""
+        had_work = self.core is not None and self.core.has_work
         for message in self._from_executor.drain():
             self._hear_executor(message)
         if self.core is None:
@@ -66,9 +71,15 @@ class SchedulerLoop:
             for message in inbox.drain():
                 self._hear_ingest(self.core, inbox, prompts, message)
         self._emit(self.core)
-        while len(self._unsent) < MAX_WAITING_EMISSIONS and (step := self.core.plan()) is not None:
+        while self._may_plan and (step := self.core.plan()) is not None:
             self._to_executor.send(step.plan)
         self._emit(self.core)
+        if had_work and not self.core.has_work:
+            self.core.check()
+
+    @property
+    def _may_plan(self) -> bool:
+        return len(self._unsent) + self._to_output.waiting < MAX_WAITING_EMISSIONS
 
     def _hear_executor(self, message: Hello | StepDone) -> None:
         if isinstance(message, Hello):
@@ -83,7 +94,7 @@ class SchedulerLoop:
         elif not all(0 <= error.index < step.plan.rows for error in message.errors):
             self._from_executor.reject(BadMessage(f"an error of a row that step {message.step} has not"))
         else:
-            self.core.settle(message.errors)
+            self.core.settle(self._slots[message.slot].sampled[: step.plan.rows].copy(), message.errors)
 
     def _hear_ingest(self, core: Scheduler, inbox: Inbox, prompts: TokenRing, message: Submit | Abort) -> None:
         if isinstance(message, Abort):
@@ -91,6 +102,8 @@ class SchedulerLoop:
             return
         try:
             tokens = prompts.take(message.prompt_at, message.prompt_tokens)
+            if message.rid in core:
+                raise BadMessage(f"the request id {message.rid} is in use")
         except BadMessage as error:
             inbox.reject(error)
             return
@@ -108,24 +121,19 @@ class SchedulerLoop:
 
     def _emit(self, core: Scheduler) -> None:
         """Send emissions in order, as far as the ring to output has room."""
-        self._unsent.extend(core.emissions)
-        core.emissions.clear()
+        self._unsent.extend(core.take_emissions())
         while self._unsent:
             emission = self._unsent[0]
             position = self._token_ring.write(emission.tokens)
             if position is None:
                 return
             self._unsent.popleft()
-            rids = emission.rids
+            *earlier, last = _portions(emission.opened)
+            for opened in earlier:
+                self._to_output.send(Emit(opened, b"", b"", position, 0, ()))
+            counts = np.ones(len(emission.rids), np.int32)
             self._to_output.send(
-                Emit(
-                    emission.opened,
-                    rids.tobytes(),
-                    np.ones(len(rids), np.int32).tobytes(),
-                    position,
-                    len(emission.tokens),
-                    emission.ended,
-                )
+                Emit(last, emission.rids.tobytes(), counts.tobytes(), position, len(counts), emission.ended)
             )
 
     def show(self, row: Row) -> None:
@@ -136,16 +144,21 @@ class SchedulerLoop:
         row["requests_running"], row["requests_waiting"] = core.counts()
         row["blocks_total"], row["blocks_free"] = core.pool.size, core.pool.free
         row["token_ring_tokens"] = self._token_ring.used
-        statistics = core.statistics
-        row["requests"] = statistics.requests
-        row["requests_finished"] = statistics.requests_finished
-        row["requests_rejected"] = statistics.requests_rejected
-        row["preemptions"] = statistics.preemptions
-        row["recomputed_tokens"] = statistics.recomputed_tokens
-        row["prompt_tokens"] = statistics.prompt_tokens
-        row["generation_tokens"] = statistics.generation_tokens
-        row["steps_planned"] = statistics.steps_planned
-        row["late_results"] = statistics.late_results
+        for field in dataclasses.fields(core.statistics):
+            row[field.name] = getattr(core.statistics, field.name)
+
+
+def _portions(opened: tuple[Opened, ...]) -> list[tuple[Opened, ...]]:
+    """Cut first words into portions of bounded size, in order; at least one, perhaps empty."""
+    portions: list[list[Opened]] = [[]]
+    size = 0
+    for one in opened:
+        if size > MAX_TICKET_BYTES:
+            portions.append([])
+            size = 0
+        portions[-1].append(one)
+        size += len(one.ticket)
+    return [tuple(portion) for portion in portions]
 
 
 def serve(process: Process) -> None:
@@ -161,10 +174,10 @@ def serve(process: Process) -> None:
         ),
         step_slots(process.memory(steps_name(process.name)), shape, slots_for_depth(config.pipeline_depth)),
         {
-            process.inbox(ingest, Submit, Abort): TokenRing(process.memory(ring_name(ingest, process.name)))
+            process.inbox(ingest, *FROM_INGEST): TokenRing(process.memory(ring_name(ingest, process.name)))
             for ingest in process.peers("ingest")
         },
-        process.inbox(executor, Hello, StepDone),
+        process.inbox(executor, *FROM_EXECUTOR),
         process.outbox(executor),
         process.outbox(output),
         TokenRing(process.memory(ring_name(process.name, output))),

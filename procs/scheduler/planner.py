@@ -50,12 +50,12 @@ class Planner:
         self._waiting = waiting
         self._admission = admission
         self._eos_token_ids = eos_token_ids
-        self._exhausted: list[int] = []
+        self._exhausted: int | None = None
 
-    def take_exhausted(self) -> list[int]:
-        """Rows that run alone and cannot grow any more; the core ends them."""
-        rows, self._exhausted = self._exhausted, []
-        return rows
+    def take_exhausted(self) -> int | None:
+        """The row that runs alone and cannot grow any more, if there is one; the core ends it."""
+        row, self._exhausted = self._exhausted, None
+        return row
 
     def fill(self, builder: StepBuilder, idle: bool) -> None:
         """Put into a step what the budget holds. `idle`: no step is open, so nothing else will free blocks."""
@@ -123,7 +123,7 @@ class Planner:
                 return True
             if table.running_count == 1:
                 if not table.in_flight[row]:
-                    self._exhausted.append(row)
+                    self._exhausted = row
                 return False
             victim = self._victim(served)
             self._preempt(victim)

@@ -9,12 +9,8 @@ from __future__ import annotations
 import enum
 from dataclasses import dataclass
 
-import numpy as np
-import numpy.typing as npt
-
 from ...ipc.messages import Limits, Sampling
-
-Tokens = npt.NDArray[np.int32]
+from ...ipc.ring import Tokens
 
 NO_ROW = -1
 

@@ -21,8 +21,9 @@ import numpy as np
 import numpy.typing as npt
 
 from ...ipc.plan import Column
+from ...ipc.ring import Tokens
 from .blocks import BlockPool, blocks_for
-from .request import NO_ROW, Phase, Request, Tokens
+from .request import NO_ROW, Phase, Request
 
 Rows = npt.NDArray[np.intp]
 

@@ -1,4 +1,4 @@
-"""What the scheduler counts. `main` copies it to the board; deciding nothing, it is kept out of the core."""
+"""What the scheduler counts; the fields are columns of its row on the board, which says what they mean."""
 
 from __future__ import annotations
 

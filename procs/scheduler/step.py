@@ -13,7 +13,7 @@ import numpy.typing as npt
 
 from ...ipc.messages import NewRow, StepPlan
 from ...ipc.plan import LAST, SAMPLES, Column, StepShape, StepSlot
-from .request import Tokens
+from ...ipc.ring import Tokens
 from .rows import Rows
 
 

@@ -12,8 +12,8 @@ import numpy as np
 
 from ...common.types import Finish
 from ...ipc.messages import Ended
+from ...ipc.ring import Tokens
 from .emission import NO_STOP_TOKEN
-from .request import Tokens
 from .rows import Rows, RowTable
 
 

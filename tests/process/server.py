@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import select
 import signal
 import subprocess
@@ -15,16 +16,18 @@ import threading
 import time
 import urllib.error
 import urllib.request
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from types import TracebackType
 from typing import Any
 
+import httpx
 import psutil
 
 START_TIMEOUT_S = 180.0
 STOP_TIMEOUT_S = 60.0
 SHARED_MEMORY = Path("/dev/shm")
+_SAMPLE = re.compile(r'fourstroke_(\w+){process="(\w+)"} (\S+)')
 
 
 class Server:
@@ -126,6 +129,22 @@ def get(url: str, api_key: str | None = None) -> tuple[int, Any]:
             return response.status, json.loads(response.read())
     except urllib.error.HTTPError as error:
         return error.code, json.loads(error.read())
+
+
+def metrics(url: str) -> dict[tuple[str, str], float]:
+    """What /metrics says, by the name of the metric and that of the process; the server may be on a Unix socket."""
+    path = url.removeprefix("unix:")
+    transport = httpx.HTTPTransport(uds=path) if path != url else None
+    with httpx.Client(transport=transport, base_url=url if transport is None else "http://localhost") as client:
+        text = client.get("/metrics", timeout=30).text
+    return {(name, process): float(value) for name, process, value in _SAMPLE.findall(text)}
+
+
+def wait_metric(url: str, name: str, process: str, holds: Callable[[float], bool], timeout_s: float = 30) -> None:
+    """Ask for a metric until something holds for it."""
+    deadline = time.monotonic() + timeout_s
+    while not holds(value := metrics(url)[name, process]):
+        assert time.monotonic() < deadline, f"{name} of {process} stays at {value}"
 
 
 def leftovers(pid: int) -> list[str]:

@@ -40,6 +40,23 @@ def deaf(process: Process) -> None:
         process.wait()
 
 
+def compute(process: Process) -> None:
+    """Be ended by SIGTERM in the middle of something that never looks around."""
+    signal.signal(signal.SIGTERM, signal.SIG_DFL)
+    process.report(State.STARTING, "loading weights 40 %")
+    while True:
+        pass
+
+
+def say_goodbye(process: Process) -> None:
+    """Say so at the end, for which ingest takes longest."""
+    _ready(process)
+    _until_stopped(process)
+    if process.assignment.role == "ingest":
+        process.wait(300)
+    sys.stderr.write(f"{process.name} says goodbye\n")
+
+
 def refuse(process: Process) -> None:
     raise ModelError("the weights are damaged")
 
@@ -81,7 +98,20 @@ def _until_stopped(process: Process) -> None:
 
 BEHAVIOURS = {
     behaviour.__name__: behaviour
-    for behaviour in (obey, busy, never_ready, deaf, refuse, fail, crash, killed, leave, fail_at_the_end)
+    for behaviour in (
+        obey,
+        busy,
+        never_ready,
+        deaf,
+        compute,
+        say_goodbye,
+        refuse,
+        fail,
+        crash,
+        killed,
+        leave,
+        fail_at_the_end,
+    )
 }
 
 if __name__ == "__main__":

@@ -9,13 +9,13 @@ from pathlib import Path
 
 from fourstroke.common.config import Config
 from fourstroke.common.errors import FourstrokeError
+from fourstroke.common.types import SUPERVISOR
 from fourstroke.ipc.board import board_bytes
 from fourstroke.ipc.segment import BOARD
 from fourstroke.launch import listener
 from fourstroke.launch.cli import exit_status
 from fourstroke.launch.console import say
 from fourstroke.launch.supervisor import supervise
-from fourstroke.common.types import SUPERVISOR
 from fourstroke.launch.topology import ProcessSpec, SegmentSpec, Topology, WireSpec, board_names
 
 

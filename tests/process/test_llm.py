@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
+import os
 import signal
 import subprocess
 import sys
-import threading
-import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 
@@ -16,7 +15,7 @@ import pytest
 from fourstroke import LLM, SamplingParams
 from fourstroke.common.errors import ConfigError, InvalidRequest, ModelError, ServerError
 
-from .server import leftovers, start_server, wait_gone
+from .server import leftovers, start_server, wait_gone, wait_metric
 
 SHORT = SamplingParams(max_tokens=4, ignore_eos=True)
 
@@ -98,12 +97,22 @@ def test_server_dies_in_the_middle(before: set[psutil.Process]) -> None:
     endless = SamplingParams(max_tokens=8000, ignore_eos=True)
     with LLM(executor="fake", fake_step_s=0.05) as llm:
         processes = started(before)
-        threading.Timer(0.5, processes["scheduler"].kill).start()
-        with pytest.raises(ServerError, match="scheduler0 was killed by SIGKILL"):
-            llm.generate(["Hi"] * 4, endless, progress=False)
+        with ThreadPoolExecutor(1) as pool:
+            call = pool.submit(llm.generate, ["Hi"] * 4, endless, progress=False)
+            wait_metric(llm.url, "requests_running", "scheduler0", lambda running: running == 4)
+            processes["scheduler"].kill()
+            with pytest.raises(ServerError, match="scheduler0 was killed by SIGKILL"):
+                call.result()
         with pytest.raises(ServerError, match="scheduler0 was killed by SIGKILL"):
             llm.generate("Hi", SHORT, progress=False)
     assert leftovers(processes["launcher"].pid) == []
+
+
+def test_key_in_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A key in the environment is for servers that others reach; a private one asks for none."""
+    monkeypatch.setenv("FOURSTROKE_API_KEY", "sesame-4711")
+    with LLM(executor="fake") as llm:
+        assert llm.generate("Hi", SHORT, progress=False)
 
 
 def test_closed(before: set[psutil.Process]) -> None:
@@ -189,13 +198,17 @@ def test_chat_without_a_server() -> None:
 
 def test_terminated_command_leaves_nothing() -> None:
     """SIGTERM ends `fourstroke generate` and the server that it started."""
-    arguments = ["generate", "Hi", "--executor=fake", "--fake-step=0.05", "--max-tokens=8000"]
-    running = subprocess.Popen([sys.executable, "-P", "-m", "fourstroke", *arguments], stderr=subprocess.DEVNULL)
-    below: list[int] = []
-    while len(below) < 6 and running.poll() is None:
-        time.sleep(0.02)
-        below = [child.pid for child in psutil.Process(running.pid).children(recursive=True)]
+    arguments = ["generate", "Hi", "Ho", "--executor=fake", "--fake-step=0.05", "--max-tokens=8000"]
+    running = subprocess.Popen(
+        [sys.executable, "-P", "-m", "fourstroke", *arguments],
+        stderr=subprocess.PIPE,
+        env={**os.environ, "FORCE_COLOR": "1"},  # shows the progress bar on a pipe: the server is ready then
+    )
+    assert running.stderr is not None and running.stderr.read(1)
+    below = [child.pid for child in psutil.Process(running.pid).children(recursive=True)]
+    assert len(below) == 6
     running.send_signal(signal.SIGTERM)
-    assert running.wait(60) == 143
+    running.communicate(timeout=60)
+    assert running.returncode == 143
     assert wait_gone(below, 20) == []
     assert leftovers(running.pid) == []

@@ -31,7 +31,7 @@ MODULE_RULES = {
 PACKAGE_RULES = {
     "torch": ("procs.executor",),
     "triton": ("procs.executor",),
-    "tokenizers": ("procs.tokenizer", "procs.ingest", "procs.output"),
+    "tokenizers": ("procs.ingest",),
     "starlette": ("procs.ingest",),
     "uvicorn": ("procs.ingest",),
     "httptools": ("procs.ingest",),

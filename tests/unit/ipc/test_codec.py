@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from fourstroke.common.errors import BadMessage
 from fourstroke.common.types import Finish, State
 from fourstroke.ipc import codec, messages
-from fourstroke.ipc.messages import KvBatch, Report, Ticket
+from fourstroke.ipc.messages import MAX_TOKENS, Hello, KvBatch, Limits, Report, Sampling, Ticket
 
 TYPES = (*typing.get_args(messages.Message), Ticket)
 SCALARS = {
@@ -25,9 +25,31 @@ SCALARS = {
     bool: st.booleans(),
 }
 
+counts = st.integers(1, MAX_TOKENS)
+floats = SCALARS[float]
+BOUNDED = {
+    Limits: st.tuples(counts, counts).flatmap(
+        lambda pair: st.builds(
+            Limits, st.just(max(pair)), st.just(min(pair)), st.booleans(), st.lists(counts, max_size=3).map(tuple)
+        )
+    ),
+    Hello: st.builds(Hello, counts, counts, counts, counts, st.lists(st.just(0), max_size=2).map(tuple)),
+    Sampling: st.lists(st.tuples(SCALARS[int], floats), max_size=3).flatmap(
+        lambda pairs: st.builds(
+            Sampling,
+            *(floats, SCALARS[int], floats, floats, SCALARS[int]),
+            st.just(tuple(token for token, _ in pairs)),
+            st.just(tuple(bias for _, bias in pairs)),
+        )
+    ),
+}
+"""Messages whose numbers are bounded by more than their types."""
+
 
 def values_of(hint):
     """A strategy for what an annotation allows."""
+    if hint in BOUNDED:
+        return BOUNDED[hint]
     if isinstance(hint, types.UnionType):
         (kind,) = [part for part in typing.get_args(hint) if part is not types.NoneType]
         return st.none() | values_of(kind)
@@ -213,3 +235,22 @@ def test_finish_comes_back_as_finish():
     """Numbers on the wire become members again."""
     message = messages.Abort(1, 0, Finish.STOP, 5)
     assert codec.decode(codec.encode(message)).reason is Finish.STOP
+
+
+@pytest.mark.parametrize(
+    "frame",
+    [
+        [0, 1, 0, 0, 1, [1.0, 0, 1.0, 0.0, 1, [], []], [5, 6, False, []], b""],
+        [0, 1, 0, 0, 1, [1.0, 0, 1.0, 0.0, 1, [], []], [2**31, 0, False, []], b""],
+        [0, 1, 0, 0, 1, [1.0, 0, 1.0, 0.0, 1, [], []], [0, 0, False, []], b""],
+        [0, 1, 0, 0, 1, [1.0, 0, 1.0, 0.0, 1, [3], []], [5, 0, False, []], b""],
+        [3, 0, 16, 8, 9, []],
+        [3, 1, 16, -8, 9, []],
+        [3, 1, 16, 8, 9, [9]],
+    ],
+    ids=["min-tokens", "max-tokens", "no-tokens", "biases", "no-blocks", "length", "eos"],
+)
+def test_numbers_out_of_range(frame):
+    """Fields of the right types with numbers that make no sense are refused as well."""
+    with pytest.raises(BadMessage, match=" with "):
+        codec.decode(msgpack.packb(frame))

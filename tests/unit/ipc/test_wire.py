@@ -84,14 +84,14 @@ def test_full(pair):
     """A full socket blocks nobody and loses nothing: what waits is sent by flush, in order."""
     sent = fill(pair)
     assert not pair.outbox.flush()
-    assert pair.outbox.sent + pair.outbox.waiting == sent
+    assert 0 < pair.outbox.waiting < sent
     received: list[int] = []
     while len(received) < sent:
         more = pair.receive(1)
         assert more, "a message is lost"
         received += more
     assert received == list(range(sent))
-    assert (pair.outbox.waiting, pair.outbox.sent) == (0, sent)
+    assert pair.outbox.waiting == 0
 
 
 def test_limit(pair):

@@ -7,8 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fourstroke.launch.child import end_in_words
-from fourstroke.launch.output import Output
+from fourstroke.launch.child import Output, end_in_words
 
 
 @pytest.mark.parametrize(

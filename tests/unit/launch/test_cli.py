@@ -13,8 +13,7 @@ from fourstroke import __version__
 from fourstroke.common.config import Config
 from fourstroke.common.errors import ConfigError, InvalidRequest, ModelError, ResourceError, ServerError
 from fourstroke.launch.cli import exit_status, run
-from fourstroke.launch.options import ENGINE, HTTP, as_flags, given
-from fourstroke.launch.parser import make_parser
+from fourstroke.launch.options import ENGINE, HTTP, as_flags, given, make_parser
 
 NUMBERS = [option.flag for option in ENGINE + HTTP if option.type is not str]
 SET_ELSEWHERE = {"model", "served_model_names", "api_key"}
@@ -79,7 +78,7 @@ def test_every_field_has_a_flag() -> None:
 
 def test_nothing_given() -> None:
     """Without flags the defaults are Config's."""
-    namespace = make_parser().parse_args(["serve"])
+    namespace = make_parser(__version__).parse_args(["serve"])
     assert given(namespace, ENGINE + HTTP) == {}
 
 
@@ -88,7 +87,7 @@ def test_flags_round_trip() -> None:
     values = {"backend": "cpu", "executor": "fake", "dtype": "float32", "log_level": "error"}
     values |= {"host": "::1", "unix_socket": "/tmp/a b"}
     fields = {option.field: values.get(option.field, option.type("7")) for option in ENGINE + HTTP}
-    namespace = make_parser().parse_args(["serve", *as_flags(fields, ENGINE + HTTP)])
+    namespace = make_parser(__version__).parse_args(["serve", *as_flags(fields, ENGINE + HTTP)])
     assert given(namespace, ENGINE + HTTP) == fields
 
 

@@ -6,8 +6,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from fourstroke.launch.event_loop import EventLoop
-from fourstroke.launch.signals import StopSignals
+from fourstroke.launch.event_loop import EventLoop, StopSignals
 
 
 @pytest.fixture

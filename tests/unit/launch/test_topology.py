@@ -5,10 +5,9 @@ import re
 import pytest
 
 from fourstroke.common.config import Config
-from fourstroke.ipc.board import COLUMNS
-from fourstroke.launch.picture import picture
 from fourstroke.common.types import SUPERVISOR
-from fourstroke.launch.topology import STROKES, Topology, assignment, build
+from fourstroke.ipc.board import COLUMNS
+from fourstroke.launch.topology import STROKES, Topology, assignment, build, picture
 
 
 def config(**fields: object) -> Config:

@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import Any
 
 import gguf
+from hypothesis import strategies as st
 from tokenizers import AddedToken, Tokenizer, decoders, models, pre_tokenizers, trainers
 
 TEXT = ["The quick brown fox jumps over the lazy dog 12345 times, doesn't it? Größe, 世界, 👋\n\n  yes"] * 3
@@ -46,8 +47,8 @@ def write_folder(folder: Path, tokenizer: Tokenizer, **config: Any) -> Path:
     return folder
 
 
-def write_gguf(path: Path, tokenizer: Tokenizer, pre: str, kind: str = "gpt2") -> Path:
-    """A GGUF file that holds the metadata of a byte-level tokenizer and nothing else."""
+def write_gguf(path: Path, tokenizer: Tokenizer, pre: str, kind: str = "gpt2", **instead: Any) -> Path:
+    """A GGUF file that holds the metadata of a byte-level tokenizer and nothing else; `instead` are other values."""
     model = json.loads(tokenizer.to_str())["model"]
     tokens = sorted(model["vocab"], key=model["vocab"].__getitem__)
     writer = gguf.GGUFWriter(path, "llama")
@@ -58,8 +59,21 @@ def write_gguf(path: Path, tokenizer: Tokenizer, pre: str, kind: str = "gpt2") -
     writer.add_token_merges([" ".join(merge) for merge in model["merges"]])
     writer.add_bos_token_id(tokens.index("<s>"))
     writer.add_add_bos_token(True)
+    for key, value in instead.items():
+        writer.kv_data[0][key] = gguf.GGUFValue(value, gguf.GGUFValueType.get_type(value))
     writer.write_header_to_file()
     writer.write_kv_data_to_file()
     writer.write_tensors_to_file()
     writer.close()
     return path
+
+
+@st.composite
+def damaged(draw: st.DrawFn, whole: bytes) -> bytes:
+    """A file with a few other bytes, numbers that are far too large among them, and maybe without its end."""
+    data = bytearray(whole)
+    for _ in range(draw(st.integers(0, 4))):
+        place = draw(st.integers(0, len(data) - 1))
+        piece = draw(st.binary(min_size=1, max_size=8) | st.sampled_from([b"\xff" * 8, bytes(8), b"\x00\x00\x00\x80"]))
+        data[place : place + len(piece)] = piece
+    return bytes(data[: draw(st.just(len(data)) | st.integers(0, len(data)))])

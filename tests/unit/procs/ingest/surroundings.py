@@ -22,11 +22,12 @@ from fourstroke.ipc.messages import Abort, Ending, Submit, Text, Ticket
 from fourstroke.ipc.ring import TokenRing, ring_bytes
 from fourstroke.ipc.wire import Outbox
 from fourstroke.procs.ingest.app import make_app
+from fourstroke.procs.ingest.errors import stopping
+from fourstroke.procs.ingest.load_tokenizer import load_tokenizer
 from fourstroke.procs.ingest.prompts import Prompts
 from fourstroke.procs.ingest.server import Server
 from fourstroke.procs.ingest.service import Service
 from fourstroke.procs.ingest.submit import Submitter
-from fourstroke.procs.tokenizer import load_tokenizer
 
 from ..tokenizer_files import byte_level, write_folder
 
@@ -127,9 +128,9 @@ def make_board() -> Board:
 class Surroundings:
     """A service and its engine. `ask` and `stream` are requests to it in one line."""
 
-    def __init__(self, folder: Path, *, ring_tokens: int = 4096, **config: Any) -> None:
+    def __init__(self, folder: Path, *, ring_tokens: int = 4096, add_bos: bool = False, **config: Any) -> None:
         names = dict.fromkeys(("bos_token", "eos_token"), "<s>")
-        model = write_folder(folder, byte_level(), chat_template=TEMPLATE, **names)
+        model = write_folder(folder, byte_level(), chat_template=TEMPLATE, add_bos_token=add_bos, **names)
         self.board = make_board()
         self.ring = TokenRing(bytearray(ring_bytes(ring_tokens)))
         self.engine = Engine(self.ring)
@@ -144,6 +145,7 @@ class Surroundings:
         )
         self.app = make_app(self.service)
         self.retries_wanted = 0
+        self.connections: set[Any] = set()
 
     def _retry_later(self) -> None:
         self.retries_wanted += 1
@@ -164,10 +166,11 @@ class Surroundings:
         with socket.create_server(("127.0.0.1", 0)) as listener:
             server = Server(self.app, listener)
             await server.start()
+            self.connections = server.server_state.connections
             try:
                 yield listener.getsockname()[1]
             finally:
-                self.service.table.fail_all("the test is over")
+                self.service.table.fail_all(stopping())
                 await server.stop()
 
 

@@ -215,6 +215,16 @@ def test_refused_before_it_starts(
     assert (around.service.row["http_requests"], around.service.row["http_refused"]) == (1, 1)
 
 
+@pytest.mark.parametrize("prompt", ["", ["", "a"]], ids=repr)
+def test_empty_prompt(tmp_path: Path, prompt: Any) -> None:
+    """An empty text is a prompt where the model begins each prompt with a BOS token, and is none elsewhere."""
+    assert error(post(Surroundings(tmp_path / "without"), COMPLETIONS, prompt=prompt), 400)["param"] == "prompt"
+    around = Surroundings(tmp_path / "with", add_bos=True)
+    assert post(around, COMPLETIONS, prompt=prompt).status_code == 200
+    assert around.engine.prompts[0] == [0]
+    assert post(around, "/tokenize", prompt="", messages=None).json()["tokens"] == [0]
+
+
 @PATHS
 def test_prompt_that_is_too_long(around: Surroundings, path: str) -> None:
     """A prompt that leaves no room is refused with both numbers; one that leaves room for a token gets it."""

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from fourstroke.common.errors import InvalidRequest
 from fourstroke.procs.ingest.literal import Separator
-from fourstroke.procs.tokenizer import ControlToken
+from fourstroke.procs.ingest.tokenizer import ControlToken
 
 CONTROLS = [
     ControlToken(number, text)

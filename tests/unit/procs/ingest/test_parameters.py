@@ -66,7 +66,6 @@ LATER_BOTH = {
     "repetition_penalty": [2, 0],
     "response_format": [{"type": "json_object"}, 1, {}],
     "structured_outputs": [{}, {"regex": "a"}],
-    "cache_salt": ["", "x"],
     "priority": [1, False],
     "timeout": [5],
 }
@@ -78,6 +77,15 @@ def test_not_supported_yet(route: Route) -> None:
     for name, values in {**LATER[route], **LATER_BOTH}.items():
         for value in values:
             refused(name, route, **{name: value})
+
+
+@BOTH
+def test_cache_salt(route: Route) -> None:
+    """A salt is a string that is not empty nor endless; it changes nothing where no prefix is shared."""
+    for salt in [None, "x", "é" * 1024]:
+        assert read(route, cache_salt=salt) == read(route)
+    for wrong in ["", "x" * 1025, 5, 0, True, False, ["a"], [], {}]:
+        refused("cache_salt", route, cache_salt=wrong)
 
 
 @BOTH

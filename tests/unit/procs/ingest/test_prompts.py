@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from fourstroke.common.errors import InvalidRequest
+from fourstroke.procs.ingest.load_tokenizer import load_tokenizer
 from fourstroke.procs.ingest.prompts import INLINE_CHARS, Prompts, fitting, read_prompts
-from fourstroke.procs.tokenizer import load_tokenizer
 
 from ..tokenizer_files import byte_level, write_folder
 

@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import socket
 from collections.abc import Callable, Coroutine
 from typing import Any
 
@@ -14,6 +15,9 @@ from fourstroke.procs.ingest.protocol import MAX_HEAD_BYTES
 from .surroundings import COMPLETIONS, Surroundings
 
 STREAMED = pytest.mark.parametrize("streamed", [False, True], ids=["whole", "stream"])
+HIGH_WATER_BYTES = 1 << 16
+"""At so many unsent bytes asyncio and uvloop tell the protocol to pause."""
+
 Test = Callable[[int], Coroutine[Any, Any, None]]
 
 
@@ -91,6 +95,40 @@ def test_client_that_leaves(around: Surroundings, streamed: bool, begun: bool, r
         await around.engine.until(1, around.engine.aborts)
         assert [(abort.rid, abort.reason) for abort in around.engine.aborts] == [(rid, Finish.ABORT)]
         assert len(around.service.table) == 0
+
+    serve(around, test)
+
+
+@pytest.mark.parametrize("half_closed", [False, True], ids=["open", "half-closed"])
+def test_client_that_does_not_read(around: Surroundings, half_closed: bool) -> None:
+    """What is kept for a client that never reads is its text, once: the connection takes no more than its buffer."""
+    around.engine.by_hand = True
+    delta = "x" * 1000
+
+    async def test(port: int) -> None:
+        client = socket.create_connection(("127.0.0.1", port))
+        client.setblocking(False)
+        client.send(request(streamed=True))
+        if half_closed:
+            client.shutdown(socket.SHUT_WR)
+        await around.engine.until(1, around.engine.submits)
+        rid = around.engine.submits[0].rid
+        (connection,), (choice,) = around.connections, around.service.table._choices.values()
+        while not connection.flow.write_paused:  # the kernel takes some megabytes
+            around.engine.say(rid, delta)
+            await asyncio.sleep(0)
+        sent = choice.sent_chars
+        for _ in range(1000):
+            around.engine.say(rid, delta)
+            if half_closed:
+                connection._probe()
+            await asyncio.sleep(0)
+        assert connection.transport.get_write_buffer_size() <= HIGH_WATER_BYTES + 2 * len(delta)
+        assert (choice.sent_chars, len(choice.mail) // len(delta)) == (sent, 1000)
+        around.engine.end(rid, Finish.LENGTH)
+        reader, writer = await asyncio.open_connection(sock=client)
+        assert (await reader.read()).count(b"x") >= sent + 1000 * len(delta)
+        writer.close()
 
     serve(around, test)
 

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from fourstroke.common.errors import BadMessage
 from fourstroke.common.types import Finish
 from fourstroke.ipc.messages import Limits, Sampling, Text
-from fourstroke.procs.ingest.errors import Refusal
+from fourstroke.procs.ingest.errors import Refusal, stopping
 from fourstroke.procs.ingest.live import Choice, LiveRequest, News
 from fourstroke.procs.ingest.table import Table
 
@@ -169,12 +169,25 @@ def test_abort_by_id() -> None:
 
 
 def test_fail_all() -> None:
-    """When the process stops, every client hears why."""
+    """When the process stops, whoever waits for text hears why, also a request that was still being tokenised."""
     engine, table, request = opened(2)
-    table.fail_all("stopping")
-    assert read(request) == [(0, "", Finish.ERROR), (1, "", Finish.ERROR)]
-    assert request.choices[0].ending is not None and request.choices[0].ending.detail == "stopping"
-    assert len(engine.aborted) == 2
+    table.fail_all(stopping())
+    with pytest.raises(Refusal, match="stopping"):
+        read(request)
+    assert engine.aborted == [(1, Finish.ABORT, 0), (2, Finish.ABORT, 0)]
+    assert not table.busy
+    with pytest.raises(Refusal, match="stopping"):
+        table.open(request)
+    assert not table.busy
+
+
+def test_fail_all_leaves_what_is_complete() -> None:
+    """A request whose text is all there, and only has to be sent, still is."""
+    engine, table, request = opened(2)
+    table.deliver(text((1, "x", 1), (2, "y", 1), endings=(ending(1, Finish.STOP), ending(2, Finish.STOP))))
+    table.fail_all(stopping())
+    assert read(request) == [(0, "x", Finish.STOP), (1, "y", Finish.STOP)]
+    assert engine.aborted == []
 
 
 def test_capacity() -> None:
@@ -192,17 +205,18 @@ def test_capacity() -> None:
     table.reserve(6)
 
 
-def test_until_idle() -> None:
-    """Idle is when the last request's last byte was sent, not when its last token came."""
-
-    async def run() -> None:
-        _, table, request = opened()
-        waiting = asyncio.create_task(table.until_idle())
-        table.deliver(text(endings=(ending(1, Finish.LENGTH),)))
-        await asyncio.sleep(0)
-        assert not waiting.done()
-        table.close(request)
-        await waiting
-        await table.until_idle()
-
-    asyncio.run(asyncio.wait_for(run(), 10))
+def test_when_idle() -> None:
+    """Idle is when the last request's last byte was sent, not when its last token came; it is told once."""
+    _, table, request = opened()
+    told: list[str] = []
+    table.when_idle(lambda: told.append("first"))
+    table.deliver(text(endings=(ending(1, Finish.LENGTH),)))
+    table.reserve(1)
+    assert not told
+    table.close(request)
+    assert not told
+    table.release(1)
+    assert told == ["first"]
+    table.close(request)
+    table.when_idle(lambda: told.append("second"))
+    assert told == ["first", "second"]

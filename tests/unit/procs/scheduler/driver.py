@@ -62,6 +62,7 @@ class Driver:
         self.take()
         if step is not None:
             self.pending.append(self.runner.run(step.plan))
+        assert self.pending or not len(self.core.waiting), "somebody waits and nothing is under way"
         return step
 
     def settle(self, *tokens: int) -> None:
@@ -69,7 +70,7 @@ class Driver:
         done = self.pending.popleft()
         if tokens:
             self.slots[done.slot].sampled[: len(tokens)] = tokens
-        self.core.settle(done.errors)
+        self.core.settle(self.slots[done.slot].sampled[: self.core.next_settled.plan.rows].copy(), done.errors)
         self.take()
 
     def turn(self) -> bool:
@@ -87,7 +88,7 @@ class Driver:
 
     def take(self) -> None:
         """Take what the core has to say, and compare its books."""
-        for emission in self.core.emissions:
+        for emission in self.core.take_emissions():
             for opened in emission.opened:
                 assert opened.rid not in self.opened, "opened twice"
                 self.opened[opened.rid] = opened.cached_tokens
@@ -97,7 +98,6 @@ class Driver:
             for ended in emission.ended:
                 assert ended.rid in self.opened and ended.rid not in self.ended, "two last words"
                 self.ended[ended.rid] = ended
-        self.core.emissions.clear()
         self.core.check()
 
     def counts_of(self, step: OpenStep | None) -> list[int]:

@@ -4,6 +4,7 @@ A name in brackets is the row of the scheduling rules that the test shows; the s
 block 4, 10 blocks, 4 rows, budget 64, model length 64, depth 1, unless a test says otherwise.
 """
 
+import numpy as np
 import pytest
 
 from fourstroke.common.types import Finish
@@ -68,14 +69,6 @@ def test_a_prompt_as_long_as_the_model_is_rejected_with_both_numbers(length):
     assert driver.ended[1].finish is Finish.REJECTED
     assert str(length) in driver.ended[1].detail and "64" in driver.ended[1].detail
     assert driver.counts_of(driver.plan()) == [2]
-
-
-def test_a_request_id_in_use_is_rejected_and_the_first_request_goes_on():
-    """Ids are never shared; a second request with the id of a live one gets the last word instead of it."""
-    driver = Driver()
-    driver.submit(1, [1, 2])
-    driver.core.submit(driver.core._requests[1])
-    assert driver.core.emissions[-1].ended[0].finish is Finish.REJECTED
 
 
 def test_a_long_prompt_is_prefilled_in_chunks():
@@ -274,6 +267,17 @@ def test_a_pool_that_is_full_ends_the_only_request():
         assert (driver.ended[1].finish, driver.ended[1].detail) == (Finish.LENGTH, "kv_capacity")
 
 
+def test_who_waits_for_a_full_pool_is_planned_as_soon_as_it_is_free():
+    """The plan that ends a request for want of blocks is the plan that admits the next one. (TR-4)"""
+    driver = Driver(blocks=1)
+    driver.submit(1, [1, 2, 3, 4])
+    driver.turn()
+    driver.submit(2, [5, 6])
+    step = driver.plan()
+    assert driver.ended[1].detail == "kv_capacity"
+    assert driver.core.table.rid[step.rows].tolist() == [2]
+
+
 # Preemption
 
 
@@ -406,7 +410,7 @@ def test_a_row_that_fails_ends_alone():
     driver.submit(2, [3, 4])
     driver.plan()
     driver.pending.popleft()
-    driver.core.settle([RowError(0, "the logits are not numbers")])
+    driver.core.settle(np.array([10, 11], np.int32), [RowError(0, "the logits are not numbers")])
     driver.take()
     assert (driver.ended[1].finish, driver.ended[1].detail) == (Finish.ERROR, "the logits are not numbers")
     assert list(driver.outputs) == [2]

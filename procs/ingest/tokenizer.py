@@ -1,0 +1,110 @@
+"""Text to token ids and back. Knows no files: load_tokenizer.py makes a ModelTokenizer of a model's.
+
+Text is always encoded literally: a control token that somebody spells becomes the letters it is made of.
+Who wants a control token's id, the chat template, asks for it by id. How ids become bytes again is in
+../vocabulary.py, which is all that output needs.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+
+from tokenizers import Tokenizer
+
+from ...common.errors import ModelError
+from ..vocabulary import Vocabulary
+
+_NFC_GROWTH = 3
+"""A text is at most so many times as long in UTF-8 as its NFC (Unicode FAQ, Normalization)."""
+
+
+@dataclass(frozen=True, slots=True)
+class ControlToken:
+    """A control token as templates spell it; with a strip flag it swallows the white space on that side."""
+
+    id: int
+    text: str
+    strip_left: bool = False
+    strip_right: bool = False
+
+
+class ModelTokenizer:
+    """A model's tokenizer and chat template. Safe to use from several threads.
+
+    `special_tokens` are the texts that a template may name, as "bos_token" and "eos_token".
+    """
+
+    def __init__(
+        self,
+        tokenizer: Tokenizer,
+        rest: Tokenizer,
+        vocabulary: Vocabulary,
+        special_tokens: dict[str, str],
+        chat_template: str | None,
+        add_bos: bool,
+    ) -> None:
+        """`rest` encodes text that does not begin a prompt; it is mostly the same as `tokenizer`.
+
+        Raises ModelError if a control token of the vocabulary is not the tokenizer's.
+        """
+        tokenizer.encode_special_tokens = True
+        rest.encode_special_tokens = True
+        self._tokenizer = tokenizer
+        self._rest = rest
+        self._strips_space = _begins_with_space(tokenizer)
+        self.token_bytes = vocabulary.token_bytes
+        self.special_ids = vocabulary.special_ids
+        self.special_tokens = special_tokens
+        self.chat_template = chat_template
+        self.controls = _controls(tokenizer, vocabulary)
+        bos = special_tokens.get("bos_token")
+        self.bos_id = None if bos is None else tokenizer.token_to_id(bos)
+        self.add_bos = add_bos and self.bos_id is not None
+        self._longest = max(1, *map(len, self.token_bytes)) * _shrinking(tokenizer)
+
+    @property
+    def vocab_size(self) -> int:
+        return len(self.token_bytes)
+
+    def encode_text(self, text: str, first: bool = True) -> list[int]:
+        """The ids of a text, taken literally. `first` is false for a text that follows other tokens."""
+        tokenizer = self._tokenizer if first else self._rest
+        return tokenizer.encode(text, add_special_tokens=False).ids
+
+    def encode_prompt(self, text: str) -> list[int]:
+        """The ids of a whole prompt: its text, after a BOS token if the model wants one."""
+        ids = self.encode_text(text)
+        return [self.bos_id, *ids] if self.add_bos and self.bos_id is not None else ids
+
+    def decode(self, ids: list[int]) -> str:
+        """The text of which `encode_prompt` makes these ids; bytes that are no UTF-8 become U+FFFD."""
+        if self.add_bos and ids[:1] == [self.bos_id]:
+            ids = ids[1:]
+        text = b"".join([self.token_bytes[token] for token in ids]).decode("utf-8", "replace")
+        return text.removeprefix(" ") if self._strips_space else text
+
+    def most_bytes(self, tokens: int) -> int:
+        """A text of more bytes of UTF-8 than this surely has more than so many tokens."""
+        return tokens * self._longest
+
+
+def _controls(tokenizer: Tokenizer, vocabulary: Vocabulary) -> tuple[ControlToken, ...]:
+    added = tokenizer.get_added_tokens_decoder()
+    for token in sorted(vocabulary.special_ids - added.keys()):
+        raise ModelError(f"the model's control token {token} has no text of its own")
+    return tuple(
+        ControlToken(token, added[token].content, added[token].lstrip, added[token].rstrip)
+        for token in sorted(vocabulary.special_ids)
+    )
+
+
+def _begins_with_space(tokenizer: Tokenizer) -> bool:
+    """Whether encoding puts a space before a text that decoding must take away (SentencePiece's habit)."""
+    return any(token.startswith("▁") for token in tokenizer.encode("a", add_special_tokens=False).tokens[:1])
+
+
+def _shrinking(tokenizer: Tokenizer) -> int:
+    """How many times shorter, at most, normalisation makes a text."""
+    kind = None if tokenizer.normalizer is None else json.loads(tokenizer.to_str())["normalizer"]["type"]
+    return _NFC_GROWTH if kind == "NFC" else 1

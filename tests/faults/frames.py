@@ -1,0 +1,126 @@
+"""Frames that are no use to their receiver: bytes that are no message, and messages that make no sense."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterator
+from typing import Any
+
+import msgpack
+
+from fourstroke.common.errors import BadMessage
+from fourstroke.common.types import Finish, State
+from fourstroke.ipc import codec
+from fourstroke.ipc.messages import (
+    Abort,
+    Drain,
+    Emit,
+    Ended,
+    Ending,
+    Hello,
+    KvBatch,
+    Limits,
+    NewRow,
+    Opened,
+    Report,
+    RowError,
+    Sampling,
+    StepDone,
+    StepPlan,
+    Submit,
+    Text,
+)
+
+Frame = list[bytes]
+"""What is sent at once; a message is one part."""
+
+_NOBODY = -12345
+_NOWHERE = 1 << 40
+_SAMPLING = Sampling(1.0, 0, 1.0, 0.0, 7, (5, 6), (1.0, -1.0))
+_EMPTY = b"\0" * 8, b"\0" * 4
+
+SENSELESS = {
+    Submit: Submit(_NOBODY, 0, _NOWHERE, 5, _SAMPLING, Limits(9, 1, False, (3, 4)), b"ticket"),
+    Abort: Abort(_NOBODY, 0, Finish.ABORT, 0),
+    Hello: Hello(100, 16, 2048, 49152, (2,)),
+    StepDone: StepDone(_NOBODY, 0, (RowError(99, "cause"),)),
+    Emit: Emit(
+        (Opened(_NOBODY, 0, 0, b"ticket"),), *_EMPTY, _NOWHERE, 3, (Ended(_NOBODY, Finish.LENGTH, -1, "detail"),)
+    ),
+    Text: Text(*_EMPTY, ("text", "text"), b"\0" * 7, (Ending(_NOBODY, Finish.STOP, None, 3, 1, 0, "detail"),)),
+    KvBatch: KvBatch(-7, b"events"),
+}
+"""A message of each kind that its receiver can see to be none of its business."""
+
+_VALID = (
+    *SENSELESS.values(),
+    StepPlan(1, 0, 2, 3, 4, (NewRow(0, _SAMPLING, 5, (2, 3)),)),
+    Report(State.READY, "ready"),
+    Drain(),
+)
+_WRONG = (None, True, 1.5, "text", b"bytes", [], [[[]]], {}, {"key": 1}, (1 << 64) - 1, msgpack.ExtType(5, b"x"))
+_EXTREME = (-1, 1 << 31, (1 << 63) - 1, -(1 << 63))
+
+
+def garbage(dice: random.Random, expected: tuple[type, ...]) -> Iterator[Frame]:
+    """Endless frames of which none is a message of the expected types."""
+    while True:
+        frame = dice.choice((_noise, _cut, _confused, _misdirected, _many_parts))(dice)
+        if len(frame) > 1 or _is_bad(frame[0], expected):
+            yield frame
+
+
+def senseless(dice: random.Random, expected: tuple[type, ...]) -> Iterator[Frame]:
+    """Endless frames that have the expected types in every place, but numbers out of this world."""
+    known = [SENSELESS[kind] for kind in expected if kind in SENSELESS]
+    while known:
+        value = msgpack.unpackb(codec.encode(dice.choice(known)))
+        places = [place for place in _places(value) if type(place[0][place[1]]) is int]
+        for holder, index in dice.sample(places, dice.randint(0, min(2, len(places)))):
+            holder[index] = dice.choice(_EXTREME)
+        yield [msgpack.packb(value)]
+
+
+def _is_bad(frame: bytes, expected: tuple[type, ...]) -> bool:
+    try:
+        codec.decode(frame, *expected)
+    except BadMessage:
+        return True
+    return False
+
+
+def _noise(dice: random.Random) -> Frame:
+    return [dice.randbytes(dice.choice((0, 1, 3, 20, 300, 100_000)))]
+
+
+def _cut(dice: random.Random) -> Frame:
+    frame = codec.encode(dice.choice(_VALID))
+    return [frame[: dice.randrange(len(frame))]]
+
+
+def _confused(dice: random.Random) -> Frame:
+    """One value, however deep it lies, is of another type."""
+    value = msgpack.unpackb(codec.encode(dice.choice(_VALID)))
+    holder, index = dice.choice(list(_places(value)) or [(value, 0)])
+    holder[index] = dice.choice(_WRONG)
+    return [msgpack.packb(value)]
+
+
+def _misdirected(dice: random.Random) -> Frame:
+    """A message that may be right elsewhere, or has a field too many."""
+    value = msgpack.unpackb(codec.encode(dice.choice(_VALID)))
+    return [msgpack.packb(value + [dice.choice(_WRONG)] * dice.randint(0, 1))]
+
+
+def _many_parts(dice: random.Random) -> Frame:
+    return [codec.encode(dice.choice(_VALID))] * dice.randint(2, 5)
+
+
+def _places(value: list[Any]) -> Iterator[tuple[list[Any], int]]:
+    """Every place in nested lists but that of the tag, as a list and an index."""
+    for index, item in enumerate(value):
+        if isinstance(item, list):
+            yield from ((item, inner) for inner in range(len(item)) if not isinstance(item[inner], list))
+            yield from _places(item)
+        elif index:
+            yield value, index

@@ -1,0 +1,173 @@
+"""Making a tokenizer from files: both kinds of them agree, and nothing that a file holds is a traceback."""
+
+import json
+import re
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from fourstroke.common.errors import ModelError
+from fourstroke.procs.ingest.load_tokenizer import load_tokenizer
+
+from ..tokenizer_files import byte_level, damaged, metaspace, write_folder, write_gguf
+
+
+@pytest.mark.parametrize(
+    "pre, words",
+    [
+        ("gpt-2", ["do", "n't", " 12345", "!", " \n", " x"]),
+        ("default", ["do", "n't", " 12345", "!", " \n", " x"]),
+        ("smollm", ["do", "n't", " ", "1", "2", "3", "4", "5", "!", " \n", " x"]),
+        ("llama-bpe", ["don", "'t", " ", "123", "45", "!", " \n", " x"]),
+        ("qwen2", ["don", "'t", " ", "1", "2", "3", "4", "5", "!", " \n", " x"]),
+    ],
+)
+def test_pre_tokenizers(tmp_path: Path, pre: str, words: list[str]) -> None:
+    """Each pre-tokenizer cuts a text where llama.cpp's of that name does: no token crosses a cut."""
+    tokenizer = load_tokenizer(str(write_gguf(tmp_path / "model.gguf", byte_level(), pre)))
+    text = "don't 12345! \n x"
+    cuts = {0}
+    for token in tokenizer.encode_text(text):
+        cuts.add(max(cuts) + len(tokenizer.token_bytes[token]))
+    expected = re.findall("|".join(map(re.escape, sorted(words, key=len, reverse=True))), text)
+    assert "".join(expected) == text
+    assert {sum(map(len, expected[:place])) for place in range(len(expected) + 1)} <= cuts
+
+
+def test_unknown_pre_tokenizer(tmp_path: Path) -> None:
+    """A pre-tokenizer that is not known is refused by name, not replaced by another."""
+    with pytest.raises(ModelError, match="'tekken'"):
+        load_tokenizer(str(write_gguf(tmp_path / "model.gguf", byte_level(), "tekken")))
+
+
+def test_folder_and_gguf_agree(tmp_path: Path) -> None:
+    """The same tokenizer gives the same ids from either kind of file."""
+    folder = load_tokenizer(str(write_folder(tmp_path / "model", byte_level())))
+    file = load_tokenizer(str(write_gguf(tmp_path / "model.gguf", byte_level(), "gpt-2")))
+    for text in ["The quick fox", "<s>12345", "世界 👋"]:
+        assert folder.encode_text(text) == file.encode_text(text)
+    assert [control.text for control in folder.controls] == [control.text for control in file.controls]
+
+
+def test_configuration_of_a_folder(tmp_path: Path) -> None:
+    """Special tokens are strings or objects; a list of templates has one called default; a file comes first."""
+    templates = [{"name": "tool_use", "template": "T"}, {"name": "default", "template": "D"}]
+    config = {"bos_token": {"content": "<s>"}, "eos_token": "<|end|>", "pad_token": None, "chat_template": templates}
+    folder = write_folder(tmp_path / "model", byte_level(), add_bos_token=True, **config)
+    tokenizer = load_tokenizer(str(folder))
+    assert tokenizer.special_tokens == {"bos_token": "<s>", "eos_token": "<|end|>"}
+    assert (tokenizer.chat_template, tokenizer.add_bos) == ("D", True)
+    (folder / "chat_template.jinja").write_text("F")
+    assert load_tokenizer(str(folder)).chat_template == "F"
+
+
+def _without_a_result(spec: Any) -> None:
+    left, right = spec["model"]["merges"][0]
+    del spec["model"]["vocab"][left + right]
+
+
+def _unknown_half(spec: Any) -> None:
+    spec["model"]["merges"][0] = ["no such", "token"]
+
+
+def _unknown_part(spec: Any) -> None:
+    spec["pre_tokenizer"]["type"] = "Nonsense"
+
+
+def _far_id(spec: Any) -> None:
+    spec["added_tokens"][0]["id"] = 10**15
+
+
+def _negative_id(spec: Any) -> None:
+    spec["added_tokens"][0]["id"] = -1
+
+
+@pytest.mark.parametrize("damage", [_without_a_result, _unknown_half, _unknown_part, _far_id, _negative_id])
+def test_damaged_specifications(tmp_path: Path, damage: Callable[[Any], None]) -> None:
+    """A tokenizer.json that fits no tokenizer is a ModelError, also where the library would panic."""
+    path = write_folder(tmp_path / "model", byte_level()) / "tokenizer.json"
+    spec = json.loads(path.read_text())
+    damage(spec)
+    path.write_text(json.dumps(spec))
+    with pytest.raises(ModelError, match="model"):
+        load_tokenizer(str(path.parent))
+
+
+def test_old_merges(tmp_path: Path) -> None:
+    """Merges are pairs, or texts with a space between the two: the same tokenizer."""
+    path = write_folder(tmp_path / "model", byte_level()) / "tokenizer.json"
+    spec = json.loads(path.read_text())
+    new = load_tokenizer(str(path.parent))
+    spec["model"]["merges"] = [" ".join(merge) for merge in spec["model"]["merges"]]
+    path.write_text(json.dumps(spec))
+    assert load_tokenizer(str(path.parent)).encode_text("The quick fox") == new.encode_text("The quick fox")
+
+
+@pytest.mark.parametrize("name", ["tokenizer.json", "tokenizer_config.json", "special_tokens_map.json"])
+@pytest.mark.parametrize("content", [b"[]", b"5", b"{", b"\xff", b"null"])
+def test_files_of_another_shape(tmp_path: Path, name: str, content: bytes) -> None:
+    """A file with anything else in it is damaged, not a traceback."""
+    folder = write_folder(tmp_path / "model", byte_level())
+    (folder / name).write_bytes(content)
+    with pytest.raises(ModelError):
+        load_tokenizer(str(folder))
+
+
+@pytest.mark.parametrize("template", [[{}], ["x"], [5], {}, 5, [{"name": "default", "template": 5}]], ids=json.dumps)
+def test_chat_templates_of_another_shape(tmp_path: Path, template: Any) -> None:
+    """A chat template is a text or a list of named texts."""
+    with pytest.raises(ModelError, match="chat template"):
+        load_tokenizer(str(write_folder(tmp_path / "model", byte_level(), chat_template=template)))
+
+
+def test_chat_template_that_is_not_utf8(tmp_path: Path) -> None:
+    """A file of other bytes is damaged."""
+    folder = write_folder(tmp_path / "model", metaspace())
+    (folder / "chat_template.jinja").write_bytes(b"\xff")
+    with pytest.raises(ModelError, match="chat template"):
+        load_tokenizer(str(folder))
+
+
+@pytest.mark.parametrize(
+    "key, value",
+    [
+        ("tokenizer.ggml.bos_token_id", 400),
+        ("tokenizer.ggml.bos_token_id", -1),
+        ("tokenizer.ggml.bos_token_id", 1.5),
+        ("tokenizer.ggml.eos_token_id", "x"),
+        ("tokenizer.ggml.merges", ["nospace"]),
+        ("tokenizer.ggml.merges", ["no such"]),
+        ("tokenizer.ggml.merges", 5),
+        ("tokenizer.ggml.token_type", [1.0] * 400),
+        ("tokenizer.ggml.token_type", [1]),
+        ("tokenizer.ggml.tokens", [1] * 400),
+        ("tokenizer.ggml.tokens", ["<s>"] * 400),
+        ("tokenizer.ggml.pre", ["gpt-2"]),
+        ("tokenizer.chat_template", 5),
+    ],
+    ids=repr,
+)
+def test_damaged_metadata(tmp_path: Path, key: str, value: Any) -> None:
+    """Metadata of the right form and the wrong meaning is a ModelError."""
+    path = write_gguf(tmp_path / "model.gguf", byte_level(), "gpt-2", **{key: value})
+    with pytest.raises(ModelError):
+        load_tokenizer(str(path))
+
+
+@settings(deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(st.data())
+def test_flipped_bytes(tmp_path: Path, data: st.DataObject) -> None:
+    """Whatever byte of a GGUF file is another one, and wherever it ends, there is a tokenizer or a ModelError."""
+    path = tmp_path / "model.gguf"
+    if not path.exists():
+        write_gguf(path, byte_level(), "gpt-2")
+    broken = tmp_path / "broken.gguf"
+    broken.write_bytes(data.draw(damaged(path.read_bytes())))
+    try:
+        load_tokenizer(str(broken)).encode_prompt("The quick fox <s> 世界")
+    except ModelError as error:
+        assert "broken.gguf" in str(error) or "control token" in str(error)
