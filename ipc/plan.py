@@ -17,10 +17,14 @@ Results, per row in plan order: `sampled`, the token, where the row samples.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
+
+from ..common.errors import BadMessage
+from .messages import StepPlan
 
 Column = npt.NDArray[np.int32]
 
@@ -72,6 +76,18 @@ def step_slots(memory: memoryview | bytearray, shape: StepShape, slots: int) -> 
     sizes = [rows] * 4 + [tokens] + [blocks] * 3 + [rows]
     words = np.frombuffer(memory, np.int32, slots * shape.slot_words).reshape(slots, shape.slot_words)
     return tuple(StepSlot(*np.split(row, np.cumsum(sizes)[:-1])) for row in words)
+
+
+def checked_slot(plan: StepPlan, slots: Sequence[StepSlot]) -> StepSlot:
+    """The slot that a plan names. Raises BadMessage if the plan does not fit into it."""
+    if not 0 <= plan.slot < len(slots):
+        raise BadMessage(f"a plan in slot {plan.slot} of {len(slots)}")
+    slot = slots[plan.slot]
+    max_rows = len(slot.row)
+    fits = 0 < plan.rows <= max_rows and 0 <= plan.tokens <= len(slot.tokens) and 0 <= plan.blocks <= len(slot.block_id)
+    if not fits or not all(0 <= new.row < max_rows for new in plan.new_rows):
+        raise BadMessage(f"a plan of {plan.rows} rows, {plan.tokens} tokens and {plan.blocks} blocks")
+    return slot
 
 
 def slots_for_depth(depth: int) -> int:

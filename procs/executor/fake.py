@@ -15,11 +15,10 @@ import numpy as np
 import numpy.typing as npt
 
 from ...common.config import Config
-from ...common.types import State
 from ...ipc.messages import Hello, StepDone, StepPlan
-from ...ipc.plan import LAST, Column, StepShape, StepSlot, slots_for_depth, step_slots
-from ...ipc.segment import steps_name
+from ...ipc.plan import LAST, Column, StepSlot, checked_slot
 from ..process import Process, run
+from .loop import serve_plans
 
 VOCAB_SIZE = 49152
 EOS_TOKEN_ID = 2
@@ -62,8 +61,9 @@ def continuation(prompt: list[int], count: int) -> list[int]:
 class FakeRunner:
     """Runs step plans over slots; see the module's docstring."""
 
-    def __init__(self, slots: tuple[StepSlot, ...], hello: Hello, max_rows: int) -> None:
+    def __init__(self, slots: tuple[StepSlot, ...], hello: Hello, max_rows: int, step_s: float = 0.0) -> None:
         self.hello = hello
+        self._step_s = step_s
         self._slots = slots
         self._cache = np.zeros(hello.num_blocks * hello.block_size, np.uint64)
         width = -(-hello.max_model_len // hello.block_size)
@@ -71,8 +71,9 @@ class FakeRunner:
         self._last = np.zeros(max_rows, np.int32)
 
     def run(self, plan: StepPlan) -> StepDone:
-        """Run one step and leave the sampled tokens in its slot."""
-        slot = self._slots[plan.slot]
+        """Run one step and leave the sampled tokens in its slot. Raises BadMessage for a plan that is none."""
+        slot = checked_slot(plan, self._slots)
+        end_s = time.monotonic() + self._step_s
         for new in plan.new_rows:
             self._tables[new.row] = -1
         changes = slice(0, plan.blocks)
@@ -88,6 +89,7 @@ class FakeRunner:
         sampled = next_token(hashes)
         slot.sampled[: plan.rows] = sampled
         self._last[rows] = sampled
+        time.sleep(max(0.0, end_s - time.monotonic()))
         return StepDone(plan.step, plan.slot, ())
 
     @staticmethod
@@ -122,27 +124,9 @@ def fake_hello(config: Config) -> Hello:
 
 
 def serve(process: Process) -> None:
-    """Run until the process is told to stop."""
+    """Serve no model."""
     config = process.config
-    scheduler = process.peer("scheduler")
-    inbox, outbox = process.inbox(scheduler, StepPlan), process.outbox(scheduler)
-    shape = StepShape(config.max_num_seqs, config.max_num_batched_tokens)
-    slots = step_slots(process.memory(steps_name(scheduler)), shape, slots_for_depth(config.pipeline_depth))
-    runner = FakeRunner(slots, fake_hello(config), config.max_num_seqs)
-    process.row["max_model_len"] = runner.hello.max_model_len
-    process.row["vocab_size"] = VOCAB_SIZE
-    outbox.send(runner.hello)
-    process.report(State.READY, "a fake model")
-    while not process.stopping:
-        process.wait()
-        for plan in inbox.drain():
-            started = time.monotonic_ns()
-            done = runner.run(plan)
-            spent = time.monotonic_ns() - started
-            time.sleep(max(0.0, config.fake_step_s - spent / 1e9))
-            process.row.add("steps_run")
-            process.row.add("step_seconds", time.monotonic_ns() - started)
-            outbox.send(done)
+    serve_plans(process, lambda slots: FakeRunner(slots, fake_hello(config), config.max_num_seqs, config.fake_step_s))
 
 
 def main() -> None:

@@ -31,7 +31,6 @@ class KvCache:
     """The cache of all layers. Memory is taken when a block is first written, not before."""
 
     def __init__(self, model: ModelConfig, num_blocks: int, block_size: int, dtype: torch.dtype) -> None:
-        self.num_blocks = num_blocks
         self.block_size = block_size
         shape = (model.layers, 2, num_blocks, block_size, model.kv_heads, model.head_dim)
         # numpy's zeros are the kernel's untouched pages; torch's are written by hand, seconds for some GiB.

@@ -65,14 +65,22 @@ class Rows:
                 torch.tensor(new.masked_token_ids, dtype=torch.int64),
             )
 
-    def adjust(self, logits: torch.Tensor, rows: npt.NDArray[np.int64], positions: npt.NDArray[np.int64]) -> None:
-        """Apply biases and masks to the float32 logits [rows, vocabulary] of tokens at these positions, in place."""
-        if not self._adjustments:
-            return
+    def adjust(
+        self, logits: torch.Tensor, rows: npt.NDArray[np.int64], positions: npt.NDArray[np.int64]
+    ) -> torch.Tensor:
+        """The logits [rows, vocabulary] of tokens at these positions, with biases and masks applied.
+
+        They are the same tensor unless a row has an adjustment; then they are float32, in which a bias of
+        100 leaves the logits their digits.
+        """
+        if self._adjustments.keys().isdisjoint(rows.tolist()):
+            return logits
+        logits = logits.float()
         for index, (row, position) in enumerate(zip(rows.tolist(), positions.tolist(), strict=True)):
             adjustment = self._adjustments.get(row)
             if adjustment is not None:
                 adjustment.apply(logits[index], position)
+        return logits
 
     def set_blocks(self, rows: Column, indices: Column, blocks: Column) -> None:
         """Entry indices[i] of the table of rows[i] is blocks[i]; of two changes of one entry the later holds."""

@@ -16,9 +16,9 @@ import torch
 from ...common.config import Config
 from ...common.machine import usable_cores
 from ...ipc.messages import Hello, RowError, StepDone, StepPlan
-from ...ipc.plan import StepSlot
+from ...ipc.plan import StepSlot, checked_slot
 from .attention.backend import Backend
-from .attention.registry import BACKENDS
+from .attention.cpu import CpuAttention
 from .batch import Batch, build_batch
 from .kv_cache import KvCache
 from .machine import available_memory
@@ -28,6 +28,9 @@ from .sampler import Sampled, sample
 from .sizing import size_cache
 from .weights.checkpoint import open_checkpoint, weight_bytes
 from .weights.source import Weights
+
+BACKENDS: dict[str, Backend] = {"cpu": CpuAttention}
+"""What --backend names."""
 
 _DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16}
 
@@ -47,8 +50,8 @@ class Runner:
 
     @torch.inference_mode()
     def run(self, plan: StepPlan) -> StepDone:
-        """Run one step and leave the sampled tokens in its slot."""
-        slot = self._slots[plan.slot]
+        """Run one step and leave the sampled tokens in its slot. Raises BadMessage for a plan that is none."""
+        slot = checked_slot(plan, self._slots)
         for new in plan.new_rows:
             self._rows.admit(new)
         changes = slice(0, plan.blocks)
@@ -84,9 +87,9 @@ class Runner:
 
     def _sample(self, batch: Batch, hidden: torch.Tensor, slot: StepSlot) -> dict[int, str]:
         """Sample the rows that want it; the causes of those that failed by their places in the plan."""
-        logits = self._model.logits(hidden[torch.from_numpy(batch.last)]).float()
+        logits = self._model.logits(hidden[torch.from_numpy(batch.last)])
         rows, positions = batch.rows[batch.sampling], batch.spans.length[batch.sampling]
-        self._rows.adjust(logits, rows, positions)
+        logits = self._rows.adjust(logits, rows, positions)
         sampled: Sampled = sample(logits, self._rows.rules.of(rows), positions)
         self._rows.last[rows] = sampled.tokens
         places = batch.order[batch.sampling]

@@ -80,8 +80,8 @@ class Ingest:
 
     async def _beat(self) -> None:
         self._process.turn()
-        self._take_texts()
-        self._take_orders()
+        self._loop.call_soon(self._take_texts)
+        self._loop.call_soon(self._take_orders)
         self._service.update_row()
         await self._server.tick()
         with contextlib.suppress(TimeoutError):
@@ -97,7 +97,7 @@ class Ingest:
             loop.default_exception_handler(context)
 
     # ZeroMQ's descriptor is readable once for any number of messages: each call must empty the wire, or come again.
-    # The heartbeat looks, too, so that no edge can be lost for longer than that.
+    # The heartbeat looks, too: a lost edge costs no more than a second.
 
     def _take_texts(self) -> None:
         for text in self._texts.drain():

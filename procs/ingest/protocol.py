@@ -128,7 +128,7 @@ class Protocol(HttpToolsProtocol):
             cycle.transport = self._begun  # type: ignore[assignment]
             self._begun.probe()
         elif cycle.chunked_encoding:
-            if True:  # else bytes wait already, on which the client's kernel answers
+            if not self.flow.write_paused:  # else bytes wait already, on which the client's kernel answers
                 self.transport.write(_COMMENT)
             self._probe_delay_s = min(self._probe_delay_s, _MAX_PROBE_S)
         self._probe_timer = self.loop.call_later(self._probe_delay_s, self._probe)

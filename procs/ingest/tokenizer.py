@@ -91,8 +91,8 @@ class ModelTokenizer:
 
 def _controls(tokenizer: Tokenizer, vocabulary: Vocabulary) -> tuple[ControlToken, ...]:
     added = tokenizer.get_added_tokens_decoder()
-    for token in sorted(vocabulary.special_ids - added.keys()):
-        raise ModelError(f"the model's control token {token} has no text of its own")
+    if unknown := vocabulary.special_ids - added.keys():
+        raise ModelError(f"the model's control token {min(unknown)} has no text of its own")
     return tuple(
         ControlToken(token, added[token].content, added[token].lstrip, added[token].rstrip)
         for token in sorted(vocabulary.special_ids)

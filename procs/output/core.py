@@ -80,8 +80,8 @@ class OutputCore:
 
     def _places(self, tokens: Tokens) -> list[int]:
         places = self._table.places(tokens)
-        if (places != tokens).any():
-            self._reject(BadMessage(f"{(places != tokens).sum()} token ids outside the vocabulary"))
+        if (tokens < 0).any():  # ids beyond the tokenizer's are legal: a padded embedding has them; they have no text
+            self._reject(BadMessage(f"{(tokens < 0).sum()} negative token ids"))
         listed: list[int] = places.tolist()
         return listed
 

@@ -29,7 +29,7 @@ def serve(process: Process) -> None:
     )
     process.report(State.READY, f"{table.unknown} tokens in the vocabulary")
     while not process.stopping:
-        process.wait()
+        process.wait(listen=not output.blocked)
         output.run()
 
 

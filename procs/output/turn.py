@@ -32,9 +32,14 @@ class OutputTurn:
         self._row = row
         self._core = OutputCore(table, outboxes, inbox.reject)
 
+    @property
+    def blocked(self) -> bool:
+        """Whether an ingest is behind: nothing more is taken in until it has read what waits for it."""
+        return any(outbox.waiting for outbox in self._outboxes.values())
+
     def run(self) -> None:
-        """Serve the Emits that have arrived. Each becomes at most one message for each ingest."""
-        for emit in self._inbox.drain():
+        """Serve Emits that have arrived. Each becomes at most one message for each ingest."""
+        while not self.blocked and (emit := next(self._inbox.drain(1), None)) is not None:
             tokens = self._take(emit)
             if tokens is not None:
                 for ingest, text in self._core.handle(emit, tokens).items():

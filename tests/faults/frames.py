@@ -43,6 +43,7 @@ SENSELESS = {
     Submit: Submit(_NOBODY, 0, _NOWHERE, 5, _SAMPLING, Limits(9, 1, False, (3, 4)), b"ticket"),
     Abort: Abort(_NOBODY, 0, Finish.ABORT, 0),
     Hello: Hello(100, 16, 2048, 49152, (2,)),
+    StepPlan: StepPlan(_NOBODY, 99, 2, 3, 4, (NewRow(99, _SAMPLING, 5, (2, 3)),)),
     StepDone: StepDone(_NOBODY, 0, (RowError(99, "cause"),)),
     Emit: Emit(
         (Opened(_NOBODY, 0, 0, b"ticket"),), *_EMPTY, _NOWHERE, 3, (Ended(_NOBODY, Finish.LENGTH, -1, "detail"),)
@@ -54,7 +55,6 @@ SENSELESS = {
 
 _VALID = (
     *SENSELESS.values(),
-    StepPlan(1, 0, 2, 3, 4, (NewRow(0, _SAMPLING, 5, (2, 3)),)),
     Report(State.READY, "ready"),
     Drain(),
 )

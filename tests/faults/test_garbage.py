@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import random
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from itertools import islice
 from pathlib import Path
@@ -31,10 +31,12 @@ WIRES = {
 }
 """Each wire's sender, receiver and the messages that it may carry."""
 
+RECEIVERS = Counter(receiver for _, receiver in WIRES)
+
 FRAMES = 500
 SENDING_MS = 30_000
 BODIES = [
-    {"prompt": f"Prompt {number}", "max_tokens": 120, "ignore_eos": True, "temperature": number % 2, "seed": number}
+    {"prompt": f"Prompt {number}", "max_tokens": 80, "ignore_eos": True, "temperature": number % 2, "seed": number}
     for number in range(8)
 ]
 
@@ -64,10 +66,6 @@ def ask(server: Server, body: dict[str, object]) -> str:
     return response.json()["choices"][0]["text"]
 
 
-def running(server: Server) -> float:
-    return metrics(server.url)["requests_running", "scheduler0"]
-
-
 def send(server: Server, sender: str, receiver: str, frames: list[Frame]) -> None:
     """Send frames over a wire of the server as a stranger; they are received at some time."""
     (folder,) = [Path(path) for path in leftovers(server.pid) if Path(path).is_dir()]
@@ -84,6 +82,27 @@ def bad_frames(server: Server) -> Counter[str]:
     )
 
 
+def wait_bad_frames(server: Server, process: str, count: int) -> None:
+    wait_metric(server.url, "bad_frames_total", process, lambda counted: counted == count)
+
+
+def texts_while_sending(server: Server, frames: dict[tuple[str, str], list[Frame]], hit: Iterable[str]) -> list[str]:
+    """What the requests are answered while frames arrive on the wires, of which those to `hit` are noticed."""
+    before, pids = bad_frames(server), server.children()
+    with ThreadPoolExecutor(1) as pool:
+        asked = pool.submit(ask_all, server)
+        wait_metric(server.url, "requests_running", "scheduler0", lambda count: count == len(BODIES))
+        for wire, some in frames.items():
+            send(server, *wire, some)
+        for receiver in hit:
+            wait_metric(server.url, "bad_frames_total", receiver, lambda count, was=before[receiver]: count > was)
+        assert metrics(server.url)["requests_running", "scheduler0"] == len(BODIES), "the requests were over too soon"
+        texts = asked.result()
+    assert server.children() == pids
+    assert get(f"{server.url}/health")[0] == 200
+    return texts
+
+
 def test_the_wires_are_all(server: Server) -> None:
     """WIRES has every socket of the server."""
     (folder,) = [Path(path) for path in leftovers(server.pid) if Path(path).is_dir()]
@@ -92,40 +111,19 @@ def test_the_wires_are_all(server: Server) -> None:
 
 def test_garbage_is_counted_and_dropped(server: Server, texts: list[str]) -> None:
     """While requests run, each wire gets frames that are none of its messages: all are counted, none has an effect."""
-    dice, before, pids = random.Random(1), bad_frames(server), server.children()
+    dice, before = random.Random(1), bad_frames(server)
     frames = {wire: list(islice(garbage(dice, expected), FRAMES)) for wire, expected in WIRES.items()}
-    with ThreadPoolExecutor(1) as pool:
-        asked = pool.submit(ask_all, server)
-        wait_metric(server.url, "requests_running", "scheduler0", lambda count: count == len(BODIES))
-        for wire, some in frames.items():
-            send(server, *wire, some)
-        for receiver, wires in Counter(receiver for _, receiver in WIRES).items():
-            wanted = before[receiver] + wires * FRAMES
-            wait_metric(server.url, "bad_frames_total", receiver, lambda count, wanted=wanted: count == wanted)
-        assert running(server) == len(BODIES), "the requests were over before the garbage was"
-        assert asked.result() == texts
-    assert server.children() == pids
-    assert get(f"{server.url}/health")[0] == 200
+    assert texts_while_sending(server, frames, RECEIVERS) == texts
+    for receiver, wires in RECEIVERS.items():
+        wait_bad_frames(server, receiver, before[receiver] + wires * FRAMES)
 
 
 def test_senseless_messages_have_no_effect(server: Server, texts: list[str]) -> None:
-    """Messages of the right types about nothing real, with numbers that fit nowhere, change no running request.
-
-    Without StepPlan: the executor cannot drop a plan in silence, because the scheduler waits for its results.
-    """
-    dice, before, pids = random.Random(2), bad_frames(server), server.children()
+    """Messages of the right types about nothing real, with numbers that fit nowhere, change no running request."""
+    dice, plans = random.Random(2), bad_frames(server)["executor0"]
     frames = {wire: list(islice(senseless(dice, expected), FRAMES)) for wire, expected in WIRES.items()}
-    with ThreadPoolExecutor(1) as pool:
-        asked = pool.submit(ask_all, server)
-        wait_metric(server.url, "requests_running", "scheduler0", lambda count: count == len(BODIES))
-        for wire, some in frames.items():
-            send(server, *wire, some)
-        for receiver in ("scheduler0", "output0", "ingest0", "publisher0"):
-            wait_metric(server.url, "bad_frames_total", receiver, lambda count, was=before[receiver]: count > was)
-        assert running(server) == len(BODIES), "the requests were over before the messages were"
-        assert asked.result() == texts
-    assert server.children() == pids
-    assert get(f"{server.url}/health")[0] == 200
+    assert texts_while_sending(server, frames, RECEIVERS.keys() - {"supervisor"}) == texts
+    wait_bad_frames(server, "executor0", plans + FRAMES)  # it takes one frame a step while it is busy
 
 
 def test_a_frame_that_is_too_large_never_arrives(server: Server) -> None:
@@ -134,8 +132,7 @@ def test_a_frame_that_is_too_large_never_arrives(server: Server) -> None:
     for sender, receiver in WIRES:
         send(server, sender, receiver, [[bytes(MAX_FRAME_BYTES + 1)]])
         send(server, sender, receiver, [[b"garbage"]])
-    for receiver, wires in Counter(receiver for _, receiver in WIRES).items():
-        wanted = before[receiver] + wires
-        wait_metric(server.url, "bad_frames_total", receiver, lambda count, wanted=wanted: count == wanted)
+    for receiver, wires in RECEIVERS.items():
+        wait_bad_frames(server, receiver, before[receiver] + wires)
     assert ask(server, {**BODIES[0], "max_tokens": 4})
     assert server.children() == pids

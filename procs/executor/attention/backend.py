@@ -1,4 +1,4 @@
-"""What attention must do in a step, and the backends that do it, by name."""
+"""What attention must do in a step, and what a backend is."""
 
 from __future__ import annotations
 

@@ -13,15 +13,27 @@ ARCHITECTURES = ("LlamaForCausalLM", "MistralForCausalLM")
 """What models/llama.py computes, by Hugging Face's names."""
 
 
+_SIZES = (
+    "vocab_size",
+    "hidden_size",
+    "intermediate_size",
+    "layers",
+    "heads",
+    "kv_heads",
+    "head_dim",
+    "max_position",
+)
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ModelConfig:
     """A decoder of the Llama family.
 
     `rope_divisors` has one number for each of the head_dim / 2 frequencies, by which rope scaling
-    divides it; empty means no scaling. `attention_bias` is about the q, k, v and output projections.
+    divides it; empty means no scaling. `attention_bias` is about the q, k, v and output projections. Raises
+    ValueError for numbers that describe no model.
     """
 
-    architecture: str
     vocab_size: int
     hidden_size: int
     intermediate_size: int
@@ -36,6 +48,21 @@ class ModelConfig:
     tied_embeddings: bool = False
     attention_bias: bool = False
     eos_token_ids: tuple[int, ...] = ()
+
+    def __post_init__(self) -> None:
+        for name in _SIZES:
+            size = getattr(self, name)
+            if type(size) is not int or size < 1:
+                raise ValueError(f"{name} is {size!r}")
+        if self.heads % self.kv_heads:
+            raise ValueError(f"{self.heads} heads cannot share {self.kv_heads} heads of keys and values")
+        if self.head_dim % 2:
+            raise ValueError(f"head_dim is {self.head_dim}, which is odd")
+        if not (self.rope_theta > 0 and self.rms_norm_eps > 0):
+            raise ValueError(f"rope_theta is {self.rope_theta} and rms_norm_eps {self.rms_norm_eps}")
+        for token in self.eos_token_ids:
+            if type(token) is not int or not 0 <= token < self.vocab_size:
+                raise ValueError(f"EOS token {token!r} is outside the vocabulary of {self.vocab_size}")
 
     def kv_bytes_per_token(self, item_bytes: int) -> int:
         """What the KV cache of one token takes, all layers together."""

@@ -42,10 +42,12 @@ def weight_bytes(checkpoint: Checkpoint, item_bytes: int) -> int:
 
 def open_checkpoint(path: Path) -> Checkpoint:
     """Open a folder in Hugging Face's form or a .gguf file. Raises ModelError if it cannot be served."""
-    if path.is_dir():
-        return HuggingFaceCheckpoint(path)
     if not path.exists():
         raise ModelError(f"the model {path} does not exist")
-    if path.suffix != ".gguf":
+    if not path.is_dir() and path.suffix != ".gguf":
         raise ModelError(f"the model {path} is neither a folder nor a .gguf file")
-    return GgufCheckpoint(path)
+    try:
+        return HuggingFaceCheckpoint(path) if path.is_dir() else GgufCheckpoint(path)
+    except (ValueError, TypeError, ArithmeticError, LookupError, AttributeError) as error:
+        # What a configuration raises whose numbers are strings, zeros or lists.
+        raise ModelError(f"{path} describes no model that can be computed: {error}") from None

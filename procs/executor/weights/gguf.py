@@ -75,7 +75,6 @@ def read_config(file: GgufFile) -> ModelConfig:
     if "token_embd.weight" not in file.tensors:
         raise ModelError(f"{file.path} lacks tensor token_embd.weight")
     return ModelConfig(
-        architecture="LlamaForCausalLM",
         vocab_size=file.tensors["token_embd.weight"].shape[0],
         hidden_size=hidden,
         intermediate_size=facts.number("feed_forward_length"),

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import Any
 
@@ -10,6 +9,7 @@ import torch
 from safetensors import SafetensorError, safe_open
 
 from ....common.errors import ModelError
+from ...vocabulary import read_json
 from ..models.config import ARCHITECTURES, ModelConfig, linear_divisors, llama3_divisors
 
 _INDEX = "model.safetensors.index.json"
@@ -47,7 +47,7 @@ class HuggingFaceCheckpoint:
 def read_config(folder: Path) -> ModelConfig:
     """The facts in config.json and generation_config.json. Raises ModelError for what is not supported."""
     path = folder / "config.json"
-    raw = _json(path)
+    raw = read_json(path)
     architecture = (raw.get("architectures") or ["none"])[0]
     _refuse_unsupported(path, architecture, raw)
     try:
@@ -55,7 +55,6 @@ def read_config(folder: Path) -> ModelConfig:
         head_dim = raw.get("head_dim") or hidden // heads
         theta, divisors = _rope(path, raw, head_dim)
         return ModelConfig(
-            architecture=architecture,
             vocab_size=raw["vocab_size"],
             hidden_size=hidden,
             intermediate_size=raw["intermediate_size"],
@@ -110,7 +109,7 @@ def _rope(path: Path, raw: dict[str, Any], head_dim: int) -> tuple[float, tuple[
 def _eos(folder: Path, raw: dict[str, Any]) -> tuple[int, ...]:
     """The tokens that end a text: generation_config.json is asked first, then config.json."""
     generation = folder / "generation_config.json"
-    ids = _json(generation).get("eos_token_id") if generation.exists() else None
+    ids = read_json(generation).get("eos_token_id") if generation.exists() else None
     if ids is None:
         ids = raw.get("eos_token_id")
     if ids is None:
@@ -121,21 +120,9 @@ def _eos(folder: Path, raw: dict[str, Any]) -> tuple[int, ...]:
 def _files(folder: Path) -> list[Path]:
     index = folder / _INDEX
     if index.exists():
-        paths = sorted({folder / name for name in _json(index).get("weight_map", {}).values()})
+        paths = sorted({folder / name for name in read_json(index).get("weight_map", {}).values()})
     else:
         paths = sorted(folder.glob("*.safetensors"))
     if not paths:
         raise ModelError(f"there are no *.safetensors files in {folder}")
     return paths
-
-
-def _json(path: Path) -> dict[str, Any]:
-    try:
-        content = json.loads(path.read_text())
-    except OSError as error:
-        raise ModelError(f"cannot read {path}: {error.strerror}") from None
-    except ValueError as error:
-        raise ModelError(f"{path} is not JSON: {error}") from None
-    if not isinstance(content, dict):
-        raise ModelError(f"{path} does not hold a JSON object")
-    return content

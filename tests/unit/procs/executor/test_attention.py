@@ -19,7 +19,6 @@ HEAD_DIM = 16
 def cache_of(num_blocks: int, block_size: int, kv_heads: int, dtype: torch.dtype) -> KvCache:
     """A cache of one layer full of random numbers."""
     config = ModelConfig(
-        architecture="LlamaForCausalLM",
         vocab_size=1,
         hidden_size=1,
         intermediate_size=1,
@@ -84,7 +83,7 @@ def test_nan_of_other_rows_stays_out() -> None:
     queries = torch.randn(8, 2, HEAD_DIM)
     expected = ReferenceAttention(spans, cache).attend(queries, cache.layers[0])
     own = set(spans.tables[0, :1]) | set(spans.tables[1, :2]) | set(spans.tables[2, :3]) | set(spans.tables[3, :1])
-    others = [block for block in range(cache.num_blocks) if block not in own]
+    others = [block for block in range(len(cache.layers[0].keys)) if block not in own]
     cache.layers[0].keys[others] = float("nan")
     cache.layers[0].values[others] = float("nan")
     torch.testing.assert_close(CpuAttention(spans, cache).attend(queries, cache.layers[0]), expected)

@@ -80,8 +80,7 @@ def test_masked_tokens_are_not_sampled_below_their_position() -> None:
 
     def best(row: int, position: int) -> int:
         logits = torch.arange(9.0)[None]
-        rows.adjust(logits, np.array([row]), np.array([position]))
-        return int(logits.argmax())
+        return int(rows.adjust(logits, np.array([row]), np.array([position])).argmax())
 
     assert (best(1, 9), best(1, 10), best(3, 9)) == (6, 8, 8)
     rows.admit(NewRow(1, sampling))
@@ -92,11 +91,8 @@ def test_biases_are_added_before_everything_else() -> None:
     """A biased row's logits change, its neighbours' do not, and the next owner of the row has no bias."""
     rows = ExecutorRows(4, 1)
     rows.admit(NewRow(2, Sampling(0.0, 0, 1.0, 0.0, 0, (3, 5), (100.0, -1.5))))
-    logits = torch.zeros(2, 9)
-    rows.adjust(logits, np.array([0, 2]), np.array([4, 4]))
+    logits = rows.adjust(torch.zeros(2, 9).bfloat16(), np.array([0, 2]), np.array([4, 4]))
     assert logits[0].tolist() == [0.0] * 9
     assert logits[1].tolist() == [0, 0, 0, 100.0, 0, -1.5, 0, 0, 0]
     rows.admit(NewRow(2, Sampling(0.0, 0, 1.0, 0.0, 0)))
-    logits = torch.zeros(1, 9)
-    rows.adjust(logits, np.array([2]), np.array([4]))
-    assert not logits.any()
+    assert not rows.adjust(torch.zeros(1, 9), np.array([2]), np.array([4])).any()

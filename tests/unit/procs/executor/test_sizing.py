@@ -15,7 +15,6 @@ from fourstroke.procs.executor.sizing import Sizes, size_cache
 from .driver import Driver, executor_config
 
 MODEL = ModelConfig(
-    architecture="LlamaForCausalLM",
     vocab_size=100,
     hidden_size=64,
     intermediate_size=64,
