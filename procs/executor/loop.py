@@ -41,7 +41,7 @@ def serve_plans(process: Process, load: Callable[[tuple[StepSlot, ...]], PlanRun
     process.row["vocab_size"] = hello.vocab_size
     tokens = hello.num_blocks * hello.block_size
     process.report(State.READY, f"KV cache of {tokens:,} tokens, requests of up to {hello.max_model_len:,}")
-    while True:
+    while not process.stopping:
         process.wait()
         for plan in inbox.drain(1):  # the next plan is there when a step ends: one turn of the loop for each
             began_ns = time.monotonic_ns()

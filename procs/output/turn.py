@@ -39,11 +39,15 @@ class OutputTurn:
 
     def run(self) -> None:
         """Serve Emits that have arrived. Each becomes at most one message for each ingest."""
-        while not self.blocked and (emit := next(self._inbox.drain(1), None)) is not None:
+        if self.blocked:
+            return
+        for emit in self._inbox.drain():
             tokens = self._take(emit)
             if tokens is not None:
                 for ingest, text in self._core.handle(emit, tokens).items():
                     self._outboxes[ingest].send(text)
+            if self.blocked:
+                break
         self._row["detokenized_tokens"] = self._core.detokenized_tokens
         self._row["stop_strings"] = self._core.stop_strings
         self._row["unknown_requests"] = self._core.unknown_requests

@@ -48,6 +48,8 @@ def read_config(folder: Path) -> ModelConfig:
     """The facts in config.json and generation_config.json. Raises ModelError for what is not supported."""
     path = folder / "config.json"
     raw = read_json(path)
+    if not isinstance(raw, dict):
+        raise ModelError(f"{path} does not hold a JSON object")
     architecture = (raw.get("architectures") or ["none"])[0]
     _refuse_unsupported(path, architecture, raw)
     try:

@@ -91,6 +91,8 @@ def test_threads(threads: int | None, expected: str) -> None:
     """Only the executor computes with threads: those configured, else one a core."""
     executor, *others = build(config(threads=threads), 8).processes
     assert executor.env["OMP_NUM_THREADS"] == expected
+    assert executor.env["GOMP_SPINCOUNT"] == "1000"
+    assert "OMP_WAIT_POLICY" not in executor.env
     assert {process.env["OMP_NUM_THREADS"] for process in others} == {"1"}
 
 

@@ -61,7 +61,7 @@ def test_serve_runs_plans_and_tells_the_board(tiny_model: Path) -> None:
     config = executor_config(tiny_model, max_model_len=CONTEXT)
     expected = Driver(config).generate([[1, 2, 3]], 2)[0]
     plans = [StepPlan(1, 0, 1, 3, 1, (NewRow(4, GREEDY),)), StepPlan(2, 1, 1, 0, 0, ())]
-    process = StandIn(config, [[], plans])
+    process = StandIn(config, [[], plans, []])
     first, second = process.slots[:2]
     first.row[0], first.count[0], first.flags[0], first.tokens[:3] = 4, 3, SAMPLES, [1, 2, 3]
     first.block_row[0], first.block_index[0], first.block_id[0] = 4, 0, 9
