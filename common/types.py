@@ -65,7 +65,7 @@ class SamplingParams:
     `temperature` below 1e-5 is greedy. `top_k` of 0 or -1, `top_p` of 1 and `min_p` of 0 are off.
     `max_tokens` of None means as many as the context has room for. With the same `seed`, prompt and
     parameters the random numbers are the same whatever else the server does; None draws a new seed.
-    `logit_bias` is added to the logits of some token ids, before everything else.
+    `logit_bias` is added to the logits of some token ids, before everything else: a mapping, kept as pairs.
     `stop` strings end generation and are left out of the text unless `include_stop_str_in_output`.
 
     Raises InvalidRequest, which names the parameter.
@@ -81,7 +81,7 @@ class SamplingParams:
     seed: int | None = None
     stop: tuple[str, ...] = ()
     stop_token_ids: tuple[int, ...] = ()
-    logit_bias: Mapping[int, float] | None = None
+    logit_bias: Mapping[int, float] | tuple[tuple[int, float], ...] = ()
     ignore_eos: bool = False
     include_stop_str_in_output: bool = False
     skip_special_tokens: bool = True
@@ -138,10 +138,12 @@ class SamplingParams:
 _TOKEN_ID = re.compile(r"[0-9]{1,10}")
 
 
-def _biases(value: object) -> dict[int, float] | None:
-    """The biases by token id; JSON has its keys as strings."""
-    if value is None or value == {}:
-        return None
+def _biases(value: object) -> tuple[tuple[int, float], ...]:
+    """Token ids and their biases, by id; JSON has ids as strings."""
+    if value is None:
+        return ()
+    if isinstance(value, tuple) and all(isinstance(pair, tuple) and len(pair) == 2 for pair in value):
+        value = dict(value)
     if not isinstance(value, Mapping):
         raise InvalidRequest("logit_bias must map token ids to numbers", "logit_bias")
     if len(value) > MAX_BIASES:
@@ -149,7 +151,8 @@ def _biases(value: object) -> dict[int, float] | None:
     for token in value:
         if not _TOKEN_ID.fullmatch(str(token)) or int(token) > MAX_TOKEN_ID:
             raise InvalidRequest(f"logit_bias has {token!r:.40}, which is no token id", "logit_bias")
-    return {int(token): _number("logit_bias", bias, -MAX_BIAS, MAX_BIAS) for token, bias in value.items()}
+    biases = {int(token): _number("logit_bias", bias, -MAX_BIAS, MAX_BIAS) for token, bias in value.items()}
+    return tuple(sorted(biases.items()))
 
 
 def _sequence(name: str, value: object) -> tuple[object, ...]:

@@ -28,7 +28,8 @@ class UnreachableError(ServerError):
 
 def request_fields(params: SamplingParams) -> dict[str, Any]:
     """The fields of a request: they have the same names in both APIs."""
-    return {name: value for name, value in asdict(params).items() if value is not None}
+    fields = asdict(params) | {"logit_bias": dict(params.logit_bias)}
+    return {name: value for name, value in fields.items() if value is not None}
 
 
 class _UnixConnection(http.client.HTTPConnection):

@@ -34,7 +34,7 @@ def _limits(params: SamplingParams, room: int) -> Limits:
 
 
 def _sampling(params: SamplingParams, index: int) -> Sampling:
-    biases = params.logit_bias or {}
+    biases = dict(params.logit_bias)
     return Sampling(
         temperature=0.0 if params.greedy else params.temperature,
         top_k=max(params.top_k, 0),

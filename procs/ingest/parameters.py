@@ -76,7 +76,7 @@ def read_parameters(body: Body, route: Route, vocab_size: int) -> Parameters:
     """The parameters in a request's body. Raises InvalidRequest, which names the field."""
     _refuse_unsupported(body, route)
     sampling = _sampling(body, route)
-    for name, tokens in (("stop_token_ids", sampling.stop_token_ids), ("logit_bias", sampling.logit_bias or ())):
+    for name, tokens in (("stop_token_ids", sampling.stop_token_ids), ("logit_bias", dict(sampling.logit_bias))):
         if any(token >= vocab_size for token in tokens):
             raise InvalidRequest(f"{name} holds a token id that is not in 0..{vocab_size - 1}", name)
     _check_best_of(body, sampling.n)

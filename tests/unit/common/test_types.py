@@ -1,5 +1,6 @@
 """Sampling parameters refuse what cannot be served, and name the field."""
 
+import dataclasses
 import math
 
 import pytest
@@ -87,3 +88,13 @@ def test_one_form():
 def test_greedy(temperature):
     """Temperatures that float32 could not divide by are greedy."""
     assert SamplingParams(temperature=temperature).greedy == (temperature < 1e-5)
+
+
+def test_sampling_params_are_values():
+    """Equal parameters are equal and hash alike; a bias given as a mapping cannot be changed afterwards."""
+    bias = {7: -1, "5": 2.5}
+    params = SamplingParams(logit_bias=bias, stop=["a"])
+    bias[9] = 1
+    assert params.logit_bias == ((5, 2.5), (7, -1.0))
+    assert params == SamplingParams(logit_bias={5: 2.5, 7: -1}, stop="a") == dataclasses.replace(params)
+    assert len({params, SamplingParams(logit_bias={5: 2.5, 7: -1}, stop="a")}) == 1
