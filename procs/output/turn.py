@@ -33,6 +33,11 @@ class OutputTurn:
         self._core = OutputCore(table, outboxes, inbox.reject)
 
     @property
+    def live(self) -> int:
+        """Requests that have begun and not ended here."""
+        return len(self._core)
+
+    @property
     def blocked(self) -> bool:
         """Whether an ingest is behind: nothing more is taken in until it has read what waits for it."""
         return any(outbox.waiting for outbox in self._outboxes.values())

@@ -75,6 +75,7 @@ class Ring:
 
         hello = Hello(blocks, block_size, max_model_len, VOCAB_SIZE, (EOS_TOKEN_ID,))
         self._runner = FakeRunner(step_slots(step_memory, shape, slots), hello, rows)
+        self.token_ring = TokenRing(tokens)
         self.submitter = Submitter("ingest0", TokenRing(prompts), to_scheduler, lambda: None)
         self.table = Table(self.submitter, 0, 1 << 20)
         self.scheduler = SchedulerLoop(
@@ -151,7 +152,9 @@ class Ring:
         assert core is not None
         core.check()
         assert core.pool.free == core.pool.size
-        assert self.submitter.ring_tokens == 0
+        assert self.submitter.ring_tokens == self.token_ring.used == 0
+        assert not any(outbox.waiting for outbox in self._outboxes)
+        assert self.output.live == 0
         assert [inbox.bad_frames for inbox in self._inboxes] == [0] * len(self._inboxes)
 
 

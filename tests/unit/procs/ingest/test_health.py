@@ -48,6 +48,13 @@ def test_killed_and_stuck() -> None:
     assert look(board, draining=False).status == "degraded"
 
 
+def test_a_long_step_is_not_death() -> None:
+    """The executor's loop comes round once a step, and a step may be a long prefill of a large model."""
+    board = make_board()
+    board.row("executor0")["heartbeat"] -= int(10 * SILENT_S * 1e9)
+    assert look(board, draining=False).ok
+
+
 def test_draining_goes_first() -> None:
     """A server that drains says so, whatever else there is."""
     board = make_board()
