@@ -41,6 +41,6 @@ def gumbels(seeds: Words, positions: Words, count: int) -> npt.NDArray[np.float6
     position, seed = positions[:, None], seeds[:, None]
     counter = np.broadcast_arrays(position & _LOW, position >> _HALF, index, np.uint64(0))
     words = philox4x32((counter[0], counter[1], counter[2], counter[3]), (seed & _LOW, seed >> _HALF))
-    uniform: npt.NDArray[np.float64] = (np.stack(words, axis=-1).reshape(len(seeds), -1)[:, :count] + 0.5) * 2.0**-32
-    noise: npt.NDArray[np.float64] = -np.log(-np.log(uniform))
+    flat = np.stack(words, axis=-1).reshape(len(seeds), -1)[:, :count].astype(np.float64)
+    noise: npt.NDArray[np.float64] = -np.log(-np.log((flat + 0.5) * 2.0**-32))
     return noise
