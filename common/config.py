@@ -1,7 +1,7 @@
 """Everything that can be configured, in frozen dataclasses that are validated when they are made.
 
-The command line, the environment and the offline API meet here and nowhere else: no other module
-reads the environment. `Assignment` is what one process is told when it starts.
+The command line, the environment and the offline API meet in a Config: `launch` makes it, and no process reads
+the environment. `Assignment` is what one process is told when it starts.
 """
 
 from __future__ import annotations
