@@ -16,14 +16,12 @@ import logging
 import os
 from collections import deque
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any, Protocol
 
 import zmq
 
 from ..common.errors import BadMessage, ResourceError
 from . import codec
-from .segment import owned_name, reclaim
 
 log = logging.getLogger("fourstroke")
 
@@ -111,23 +109,6 @@ class Inbox:
 
     def close(self) -> None:
         self.socket.close(0)
-
-
-def make_socket_folder(owner: str) -> Path:
-    """A new folder for the sockets of one server, closed to other users; those of dead servers are removed.
-
-    Not under TMPDIR, which may be too long for a socket's path.
-    """
-    parent = Path(os.environ.get("XDG_RUNTIME_DIR", "/tmp"))
-    if not os.access(parent, os.W_OK | os.X_OK) or len(os.fsencode(parent)) > MAX_PATH_BYTES // 2:
-        parent = Path("/tmp")
-    reclaim(parent)
-    folder = parent / owned_name(owner)
-    try:
-        folder.mkdir(mode=0o700)
-    except OSError as error:
-        raise ResourceError(f"cannot make the socket folder {folder}: {error.strerror}") from None
-    return folder
 
 
 def address(folder: str, sender: str, receiver: str) -> str:

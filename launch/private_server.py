@@ -17,8 +17,8 @@ from contextlib import ExitStack
 
 from ..common.errors import ConfigError, ServerError
 from ..ipc.segment import owner_tag
-from ..ipc.wire import make_socket_folder
 from .options import EXIT_USAGE, KEY_VARIABLE
+from .surroundings import make_socket_folder
 
 _STOP_TIMEOUT_S = 30.0
 """More than a server needs to stop its processes, killing included."""

@@ -6,14 +6,16 @@ is removed by the next one that starts.
 
 from __future__ import annotations
 
+import os
 import shutil
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from ..ipc.segment import FOLDER, Segment, owner_tag, reclaim
-from ..ipc.wire import make_socket_folder
+from ..common.errors import ResourceError
+from ..ipc.segment import FOLDER, Segment, owned_name, owner_tag, reclaim
+from ..ipc.wire import MAX_PATH_BYTES
 from .topology import Topology
 
 
@@ -39,3 +41,20 @@ def surroundings(topology: Topology) -> Iterator[Surroundings]:
             segments[spec.name] = Segment.create(owner, spec.name, spec.bytes)
             cleanup.callback(segments[spec.name].unlink)
         yield Surroundings(owner, folder, segments)
+
+
+def make_socket_folder(owner: str) -> Path:
+    """A new folder for the sockets of one server, closed to other users; those of dead servers are removed.
+
+    Not under TMPDIR, which may be too long for a socket's path.
+    """
+    parent = Path(os.environ.get("XDG_RUNTIME_DIR", "/tmp"))
+    if not os.access(parent, os.W_OK | os.X_OK) or len(os.fsencode(parent)) > MAX_PATH_BYTES // 2:
+        parent = Path("/tmp")
+    reclaim(parent)
+    folder = parent / owned_name(owner)
+    try:
+        folder.mkdir(mode=0o700)
+    except OSError as error:
+        raise ResourceError(f"cannot make the socket folder {folder}: {error.strerror}") from None
+    return folder

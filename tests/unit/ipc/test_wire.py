@@ -2,7 +2,6 @@
 
 import tempfile
 from dataclasses import dataclass
-from pathlib import Path
 
 import pytest
 import zmq
@@ -10,8 +9,7 @@ import zmq
 from fourstroke.common.errors import ResourceError
 from fourstroke.ipc import codec, wire
 from fourstroke.ipc.messages import Drain, KvBatch
-from fourstroke.ipc.segment import owner_tag
-from fourstroke.ipc.wire import Inbox, Outbox, address, make_socket_folder, memory_wire, open_inbox, open_outbox
+from fourstroke.ipc.wire import Inbox, Outbox, address, memory_wire, open_inbox, open_outbox
 
 GOOD = codec.encode(KvBatch(1, b""))
 
@@ -200,21 +198,3 @@ def test_path_that_is_too_long():
     """A path that no socket can have is refused with its name."""
     with pytest.raises(ResourceError, match="longer than 107 bytes"):
         address("/tmp/" + "x" * 100, "ingest0", "scheduler0")
-
-
-def test_socket_folder(monkeypatch, folder):
-    """The folder belongs to its user alone, lies where the user's sockets belong, and is made once."""
-    monkeypatch.setenv("XDG_RUNTIME_DIR", folder)
-    made = make_socket_folder(owner_tag())
-    assert (made.parent, made.stat().st_mode & 0o777) == (Path(folder), 0o700)
-    with pytest.raises(ResourceError, match="cannot make the socket folder"):
-        make_socket_folder(owner_tag())
-
-
-@pytest.mark.parametrize("parent", ["/no/such/folder", "/tmp/" + "x" * 60])
-def test_socket_folder_elsewhere(monkeypatch, parent):
-    """A run-time folder that is missing, or too long for a socket's path, is not used."""
-    monkeypatch.setenv("XDG_RUNTIME_DIR", parent)
-    made = make_socket_folder(owner_tag())
-    made.rmdir()
-    assert made.parent == Path("/tmp")
