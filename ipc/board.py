@@ -60,8 +60,8 @@ COLUMNS: dict[str, tuple[Column, ...]] = {
         Column("prompt_tokens", "counter", "Tokens of prefills planned, those computed again included"),
         Column("generation_tokens", "counter", "Tokens generated, behind a stop string included"),
         Column("steps_planned", "counter", "Steps planned"),
-        Column("blocks_total", "gauge", "KV cache blocks"),
-        Column("blocks_free", "gauge", "KV cache blocks that nobody uses"),
+        Column("kv_blocks", "gauge", "KV cache blocks"),
+        Column("kv_blocks_free", "gauge", "KV cache blocks that nobody uses"),
         Column("late_results", "counter", "Results of rows that had ended or been preempted"),
         Column("token_ring_tokens", "gauge", "Tokens in the ring to output"),
     ),
@@ -69,6 +69,7 @@ COLUMNS: dict[str, tuple[Column, ...]] = {
     + (
         Column("max_model_len", "info", "Tokens that a request may have, prompt and output together"),
         Column("vocab_size", "info", "Token ids are below this"),
+        Column("step_began", "info", "Monotonic clock at the beginning of the step that runs, ns; 0 between steps"),
         Column("steps_run", "counter", "Steps run"),
         Column("step_seconds", "counter", "Time spent in steps"),
         Column("row_errors", "counter", "Rows that failed"),

@@ -111,6 +111,7 @@ EOF
 
 advise_on_amd() {
     [ -e /dev/kfd ] && ! rocm_torch_folder "$PYTHON" >/dev/null || return 0
-    say "an AMD GPU is here (/dev/kfd), but this torch is not for ROCm. To use the GPU, start once with"
+    say "an AMD GPU is here (/dev/kfd), but this torch is not for ROCm. (This version computes on the CPU all the same.)"
+    say "For a torch that knows it, start once with"
     say "    TORCH_INDEX_URL=<the index of PyTorch's wheels for your ROCm version> $0"
 }

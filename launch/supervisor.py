@@ -192,7 +192,10 @@ class _Supervisor:
 
     def _on_signal(self) -> None:
         for name in self._signals.read():
-            say(f"fourstroke: {name}, stopping")
+            say(
+                f"fourstroke: {name}, stopping"
+                + (" when all requests have ended" if self._signals.count == 1 else " now")
+            )
 
     def _on_owner(self, fd: int) -> None:
         if not os.read(fd, 4096):
@@ -216,6 +219,8 @@ class _Supervisor:
         if self._death is None and child.failed:
             self._death = child
             say(f"{child.name:<12}{child.end()}")
+        elif child.state is not State.STOPPED:
+            say(f"{child.name:<12}stopped")
 
     def _welcome(self, seconds: float) -> str:
         names = ", ".join(self._config.served_model_names)

@@ -44,12 +44,14 @@ def serve_plans(process: Process, load: Callable[[tuple[StepSlot, ...]], PlanRun
     while not process.stopping:
         process.wait()
         for plan in inbox.drain(1):  # the next plan is there when a step ends: one turn of the loop for each
-            began_ns = time.monotonic_ns()
+            began_ns = process.row["step_began"] = time.monotonic_ns()
             try:
                 done = runner.run(plan)
             except BadMessage as error:
                 inbox.reject(error)
                 continue
+            finally:
+                process.row["step_began"] = 0
             outbox.send(done)
             process.row.add("steps_run")
             process.row.add("step_seconds", time.monotonic_ns() - began_ns)

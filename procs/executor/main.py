@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import time
+
 from ...common.types import State
 from ..process import Process, run
 from .loop import serve_plans
 from .runner import load_runner
 
-_PROGRESS_STEP = 0.1
-"""Loading is reported each time that so much more of it is done."""
+_PROGRESS_EVERY_S = 2.0
+"""Loading is reported at its beginning and then so often."""
 
 
 class _Progress:
@@ -16,12 +18,13 @@ class _Progress:
 
     def __init__(self, process: Process) -> None:
         self._process = process
-        self._next = 0.0
+        self._next_s = 0.0
 
     def __call__(self, done: float) -> None:
-        if done >= self._next:
+        now_s = time.monotonic()
+        if now_s >= self._next_s:
             self._process.report(State.STARTING, f"loading weights {done:.0%}")
-            self._next = done + _PROGRESS_STEP
+            self._next_s = now_s + _PROGRESS_EVERY_S
 
 
 def serve(process: Process) -> None:

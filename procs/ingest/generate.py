@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import time
 import uuid
 from typing import Any
@@ -23,6 +24,8 @@ from .prompts import fitting, read_prompts
 from .service import Service
 from .stream import send_stream, send_whole
 
+log = logging.getLogger("fourstroke")
+
 _PREFIXES: dict[Route, str] = {"completions": "cmpl", "chat": "chatcmpl"}
 
 
@@ -39,8 +42,10 @@ class Generate:
             request, parameters, head = await self._accept(Request(scope, receive))
             await self._answer(request, parameters, head, receive, send)
         except (Refusal, InvalidRequest) as error:
-            if as_refusal(error).status < 500:
+            refusal = as_refusal(error)
+            if refusal.status < 500:
                 self._service.row.add("http_refused")
+            log.info("refused with %d: %.200s", refusal.status, refusal)
             raise
 
     async def _accept(self, http: Request) -> tuple[LiveRequest, Parameters, Head]:
@@ -92,6 +97,7 @@ class Generate:
         self, request: LiveRequest, parameters: Parameters, head: Head, receive: Receive, send: Send
     ) -> None:
         watch = asyncio.create_task(self._watch(request, receive))
+        began_s = time.monotonic()
         try:
             if parameters.stream:
                 await send_stream(request, head, parameters.include_usage, send)
@@ -100,9 +106,18 @@ class Generate:
         finally:
             watch.cancel()
             self._service.table.close(request)
+            log.info("%s: %s in %.2f s", request.id, _summary(request), time.monotonic() - began_s)
 
     async def _watch(self, request: LiveRequest, receive: Receive) -> None:
         """End a request as soon as its client is gone."""
         while (await receive())["type"] != "http.disconnect":
             pass
         self._service.table.abandon(request)
+
+
+def _summary(request: LiveRequest) -> str:
+    """One line for the log: how much, and how it ended. No word of what was said."""
+    prompt = sum(len(choice.prompt) for choice in request.choices)
+    generated = sum(len(choice.generated) for choice in request.choices) // 4
+    ends = [choice.ending.finish.name.lower() if choice.ending else "cut off" for choice in request.choices]
+    return f"{prompt} + {generated} tokens, {'client left' if request.gone else ', '.join(dict.fromkeys(ends))}"

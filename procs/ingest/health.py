@@ -13,7 +13,10 @@ NEEDED = ("executor", "scheduler", "output")
 """The roles without which there is no token."""
 
 SILENT_S = 60.0
-"""A main loop that has not come round for so long is stuck. Not the executor's: its step may be a long prefill."""
+"""A main loop that has not come round for so long is stuck."""
+
+LONGEST_STEP_S = 600.0
+"""A step that has run for so long is stuck: far above the longest prefill of a large model on a slow machine."""
 
 _NS = 1_000_000_000
 
@@ -65,7 +68,11 @@ def _broken(row: Row) -> str:
     if row.state is State.READY and row.role in NEEDED:
         if not _exists(row["pid"]):
             return "died"
-        if row.role != "executor" and time.monotonic_ns() - row["heartbeat"] > SILENT_S * _NS:
+        now_ns = time.monotonic_ns()
+        if row.role == "executor" and row["step_began"]:
+            stuck = now_ns - row["step_began"] > LONGEST_STEP_S * _NS
+            return f"been in one step for {LONGEST_STEP_S:g} s" if stuck else ""
+        if now_ns - row["heartbeat"] > SILENT_S * _NS:
             return f"been silent for {SILENT_S:g} s"
     return ""
 

@@ -113,7 +113,7 @@ class Ingest:
         for _ in self._orders.drain():
             if not self._service.draining:
                 self._service.draining = True
-                self._process.report(State.DRAINING, "finishing what runs")
+                self._process.report(State.DRAINING, f"finishing what runs: {len(self._service.table)} choices")
                 self._service.table.when_idle(self._finish)
 
     def _finish(self) -> None:

@@ -14,7 +14,7 @@ from .turn import PublisherTurn
 def serve(process: Process) -> None:
     """Run the publisher until the process is told to stop."""
     publisher = PublisherTurn(process.inbox(process.peer("scheduler"), KvBatch), process.row)
-    process.report(State.READY, "no subscribers are served yet")
+    process.report(State.READY, "")
     while not process.stopping:
         process.wait()
         publisher.run()

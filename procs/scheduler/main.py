@@ -142,7 +142,7 @@ class SchedulerLoop:
         if core is None:
             return
         row["requests_running"], row["requests_waiting"] = core.counts()
-        row["blocks_total"], row["blocks_free"] = core.pool.size, core.pool.free
+        row["kv_blocks"], row["kv_blocks_free"] = core.pool.size, core.pool.free
         row["token_ring_tokens"] = self._token_ring.used
         for field in dataclasses.fields(core.statistics):
             row[field.name] = getattr(core.statistics, field.name)

@@ -90,7 +90,7 @@ def assert_idle(server: Server) -> None:
     wait_metric(server.url, "requests_live", "ingest0", lambda live: live == 0)
     numbers = metrics(server.url)
     assert numbers["requests_waiting", "scheduler0"] == 0
-    assert numbers["blocks_free", "scheduler0"] == numbers["blocks_total", "scheduler0"]
+    assert numbers["kv_blocks_free", "scheduler0"] == numbers["kv_blocks", "scheduler0"]
 
 
 def test_client_leaves_a_stream(slow_server: Server):

@@ -4,7 +4,7 @@ import pytest
 
 from fourstroke.common.types import State
 from fourstroke.ipc.board import Board, board_bytes
-from fourstroke.procs.ingest.health import SILENT_S, look, model_limits
+from fourstroke.procs.ingest.health import LONGEST_STEP_S, SILENT_S, look, model_limits
 
 from .surroundings import MAX_MODEL_LEN, VOCAB, make_board
 
@@ -51,8 +51,18 @@ def test_killed_and_stuck() -> None:
 def test_a_long_step_is_not_death() -> None:
     """The executor's loop comes round once a step, and a step may be a long prefill of a large model."""
     board = make_board()
-    board.row("executor0")["heartbeat"] -= int(10 * SILENT_S * 1e9)
+    row = board.row("executor0")
+    row["step_began"] = row["heartbeat"] = row["heartbeat"] - int(2 * SILENT_S * 1e9)
     assert look(board, draining=False).ok
+    row["step_began"] -= int(LONGEST_STEP_S * 1e9)
+    assert look(board, draining=False).status == "degraded"
+
+
+def test_an_idle_executor_that_is_silent_is_dead() -> None:
+    """Between steps its loop comes round like any other."""
+    board = make_board()
+    board.row("executor0")["heartbeat"] -= int(2 * SILENT_S * 1e9)
+    assert look(board, draining=False).status == "degraded"
 
 
 def test_draining_goes_first() -> None:
