@@ -108,7 +108,10 @@ class Segment:
     def create(cls, owner: str, name: str, size: int) -> Segment:
         """Make a segment of `size` bytes, zeroed. Raises ResourceError if there is no room for it."""
         path = _path(owner, name)
-        fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
+        try:
+            fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
+        except OSError as error:
+            raise ResourceError(f"cannot make shared memory in {FOLDER}: {error.strerror}") from None
         try:
             fcntl.flock(fd, fcntl.LOCK_EX)
             os.posix_fallocate(fd, 0, size)
@@ -117,7 +120,7 @@ class Segment:
             path.unlink()
             os.close(fd)
             if error.errno not in (errno.ENOSPC, errno.ENOMEM):
-                raise
+                raise ResourceError(f"cannot make {size:,} bytes of shared memory: {error.strerror}") from None
             raise ResourceError(
                 f"{FOLDER} has no room for {size / 2**20:.1f} MiB of shared memory ({name}): "
                 f"make it larger (docker run --shm-size=1g), or lower --max-num-batched-tokens"

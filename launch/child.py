@@ -111,7 +111,10 @@ class Child:
     @property
     def failed(self) -> bool:
         """Whether it ended unasked, or asked but with an error."""
-        return self.status is not None and (not self.may_end or self.status > 0)
+        if self.status is None:
+            return False
+        as_asked = self.status in (0, -signal.SIGTERM) or self.killed
+        return not (self.may_end and as_asked)
 
     @property
     def refused(self) -> bool:

@@ -37,9 +37,17 @@ _EXIT_TERMINATED = 128 + signal.SIGTERM
 
 def main() -> None:
     """The console script: run the command line and exit with its status."""
+    _open_standard_files()
     # So that a private server, or a half-fetched model, is cleared away before the end.
     signal.signal(signal.SIGTERM, lambda _number, _frame: sys.exit(_EXIT_TERMINATED))
     sys.exit(run(sys.argv[1:]))
+
+
+def _open_standard_files() -> None:
+    """Where the caller has closed standard input, output or error, put nothing there: the next file must not be it."""
+    while (fd := os.open(os.devnull, os.O_RDWR)) <= 2:
+        pass
+    os.close(fd)
 
 
 def run(arguments: Sequence[str]) -> int:

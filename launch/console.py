@@ -7,12 +7,12 @@ STDOUT, STDERR = 1, 2
 
 def say(line: str) -> None:
     """A line on standard error."""
-    write_line(STDERR, line.encode())
+    write_line(STDERR, line.encode(errors="backslashreplace"))
 
 
 def announce(line: str) -> None:
     """A line on standard output, which carries nothing but what a program may wait for."""
-    write_line(STDOUT, line.encode())
+    write_line(STDOUT, line.encode(errors="backslashreplace"))
 
 
 def write_line(fd: int, line: bytes) -> None:

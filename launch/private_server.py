@@ -37,6 +37,7 @@ class PrivateServer:
         self._folder = make_socket_folder(f"{owner_tag()}.llm{next(_numbers)}")
         path = self._folder / "http"
         self.url = f"unix:{path}"
+        self._owner_pid = os.getpid()
         self._tail: deque[str] = deque(maxlen=_TAIL_LINES)
         self._process = subprocess.Popen(
             [sys.executable, "-P", "-m", "fourstroke", "serve", f"--unix-socket={path}", "--stop-on-eof=0", *flags],
@@ -81,7 +82,9 @@ class PrivateServer:
         return self._last_line()
 
     def close(self) -> None:
-        """Stop the server, if it still runs. May be called again."""
+        """Stop the server, if it still runs. May be called again; in a forked child it does nothing."""
+        if os.getpid() != self._owner_pid:
+            return
         assert self._process.stdin is not None
         self._process.stdin.close()
         try:

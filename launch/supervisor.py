@@ -107,8 +107,11 @@ class _Supervisor:
             where = address(str(folder), SUPERVISOR, spec.name)
             self._orders[spec.name] = open_outbox(self._context, where, spec.name)
         path = folder / f"{spec.name}.json"
-        path.touch(mode=0o600)  # it may hold the API key
-        told.save(path)
+        try:
+            path.touch(mode=0o600)  # it may hold the API key
+            told.save(path)
+        except OSError as error:
+            raise ResourceError(f"cannot write {path}: {error.strerror}") from None
         inbox = open_inbox(self._context, address(str(folder), spec.name, SUPERVISOR), spec.name, Report)
         arguments = [str(path)]
         fds = [self._listener.fileno()] if spec.role == "ingest" else []

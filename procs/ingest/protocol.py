@@ -1,4 +1,4 @@
-"""uvicorn's HTTP protocol with three things mended: half-closed connections, endless heads, error bodies.
+"""uvicorn's HTTP protocol with some things mended: half-closed connections, endless heads and trailers, error bodies.
 
 A client that has sent its request may close its sending side and still wait for the answer. A client that
 leaves looks the same: both send FIN. What tells them apart is that a client that has left answers any
@@ -11,14 +11,20 @@ from __future__ import annotations
 
 import asyncio
 import json
+import resource
 from typing import Any
 
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResponseCycle
 
 from .errors import error_object
 
+MAX_OVERHEAD_BYTES = 1 << 20
+"""What a request may take on the wire beside its head and eight times its body: the sizes of chunks, trailers."""
+
 MAX_HEAD_BYTES = 65536
 """A request's line and headers; uvicorn itself sets no limit with httptools."""
+
+_OTHER_FILES = 64
 
 _BEGINNING = b"HTTP/1.1 "
 _COMMENT = b"3\r\n:\n\n\r\n"
@@ -51,6 +57,15 @@ class _Begun:
         return self._transport.is_closing()
 
 
+def connection_limit() -> int:
+    """HTTP connections that this process accepts; the other files that it may open are kept for its wires.
+
+    The listening queue holds a quarter of them at most (launch/listener.py), so no burst goes beyond.
+    """
+    files, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+    return max(16, files - files // 4 - _OTHER_FILES)
+
+
 class Protocol(HttpToolsProtocol):
     """One connection."""
 
@@ -58,12 +73,20 @@ class Protocol(HttpToolsProtocol):
         super().__init__(*args, **kwargs)
         self._in_head = True
         self._head_bytes = 0
+        self._rest_bytes = 0
+        self._body_bytes = 0
         self._running: RequestResponseCycle | None = None
         self._begun: _Begun | None = None
         self._probe_timer: asyncio.TimerHandle | None = None
         self._probe_delay_s = _FIRST_PROBE_S
 
-    # Heads
+    # Bounds
+
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
+        super().connection_made(transport)
+        most = connection_limit()
+        if len(self.connections) > most:
+            self._refuse(503, f"more than {most} connections are open")
 
     def data_received(self, data: bytes) -> None:
         began_before = self._in_head
@@ -72,11 +95,19 @@ class Protocol(HttpToolsProtocol):
             self._head_bytes += len(data)
             if self._head_bytes > MAX_HEAD_BYTES and not self.transport.is_closing():
                 self._refuse(431, f"the head of the request is larger than {MAX_HEAD_BYTES:,} bytes")
+        if not self._in_head:
+            self._rest_bytes += len(data)
+            if self._rest_bytes - 8 * self._body_bytes > MAX_OVERHEAD_BYTES:
+                self.transport.abort()  # trailers without end, which the parser would all keep
 
     def on_message_begin(self) -> None:
         super().on_message_begin()
         self._in_head = True
-        self._head_bytes = 0
+        self._head_bytes = self._rest_bytes = self._body_bytes = 0
+
+    def on_body(self, body: bytes) -> None:
+        self._body_bytes += len(body)
+        super().on_body(body)
 
     def on_headers_complete(self) -> None:
         self._in_head = False

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import json
+import os
 import signal
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import Any
 
 import httpx
@@ -53,6 +54,21 @@ def test_streams_end_whole_when_the_server_stops():
         assert whole["text"].endswith("".join(choice["text"] for choice in choices))
         assert server.wait() == 0
     assert "cut off" not in server.errors
+    assert leftovers(server.pid) == []
+
+
+def test_a_death_during_the_drain_is_told():
+    """Ingest that is killed while it finishes requests has cut them off: the server says so and exits with 1."""
+    with start_server(*SLOW) as server:
+        server.wait_ready()
+        ingest = server.children()["ingest"]
+        with suppress(httpx.TransportError), stream(server, {**PROMPT, "max_tokens": 4000}) as events:
+            server.process.send_signal(signal.SIGTERM)
+            server.wait_said("finishing what runs")
+            os.kill(ingest, signal.SIGKILL)
+            list(events)
+        assert server.wait() == 1
+    assert "ingest0 was killed by SIGKILL" in server.errors
     assert leftovers(server.pid) == []
 
 

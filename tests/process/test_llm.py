@@ -212,3 +212,19 @@ def test_terminated_command_leaves_nothing() -> None:
     assert running.returncode == 143
     assert wait_gone(below, 20) == []
     assert leftovers(running.pid) == []
+
+
+def test_a_forked_child_leaves_the_server_alone() -> None:
+    """A child of a program that has an LLM ends as any other, and the program's LLM goes on."""
+    script = (
+        "import os\n"
+        "from fourstroke import LLM, SamplingParams\n"
+        "with LLM(executor='fake') as llm:\n"
+        "    child = os.fork()\n"
+        "    if not child:\n"
+        "        raise SystemExit(0)\n"
+        "    assert os.waitpid(child, 0)[1] == 0\n"
+        "    print(len(llm.generate(['a', 'b'], SamplingParams(max_tokens=2), progress=False)))\n"
+    )
+    done = subprocess.run([sys.executable, "-P", "-c", script], capture_output=True, text=True, timeout=60, check=True)
+    assert done.stdout == "2\n"

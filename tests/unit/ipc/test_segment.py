@@ -74,7 +74,7 @@ def test_space_is_reserved(name):
 
 def test_name_that_is_taken(segment, name):
     """Two segments never share a name in silence."""
-    with pytest.raises(FileExistsError):
+    with pytest.raises(ResourceError, match="File exists"):
         Segment.create(owner_tag(), name, 10)
 
 

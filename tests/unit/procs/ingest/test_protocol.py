@@ -10,7 +10,8 @@ import pytest
 import uvloop
 
 from fourstroke.common.types import Finish
-from fourstroke.procs.ingest.protocol import MAX_HEAD_BYTES
+from fourstroke.procs.ingest import protocol
+from fourstroke.procs.ingest.protocol import MAX_HEAD_BYTES, MAX_OVERHEAD_BYTES
 
 from .surroundings import COMPLETIONS, Surroundings
 
@@ -233,5 +234,58 @@ def test_large_body_is_refused_while_it_is_sent(around: Surroundings, chunked: b
         assert (await reader.readuntil(b"\r\n")).startswith(b"HTTP/1.1 200")
         await reader.read()
         writer.close()
+
+    serve(around, test)
+
+
+def test_endless_trailers(around: Surroundings) -> None:
+    """Trailers are no place to store things: a connection that sends them without end is closed."""
+
+    async def test(port: int) -> None:
+        reader, writer = await asyncio.open_connection("127.0.0.1", port)
+        body = b'{"prompt": "Hi", "max_tokens": 3}'
+        writer.write(f"POST {COMPLETIONS} HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\n".encode())
+        writer.write(b"%x\r\n%s\r\n0\r\n" % (len(body), body))
+        trailers = b"X: y\r\n" * 10_000
+        with pytest.raises(ConnectionError):
+            for _ in range(20 * MAX_OVERHEAD_BYTES // len(trailers)):
+                writer.write(trailers)
+                await writer.drain()
+            await reader.read()
+            raise AssertionError("the server took all trailers")
+        writer.transport.abort()
+        assert (await raw(port, request())).startswith(b"HTTP/1.1 200")
+
+    serve(around, test)
+
+
+def test_body_in_the_smallest_chunks(around: Surroundings) -> None:
+    """A body that comes byte by byte has more overhead than content, and is read."""
+
+    async def test(port: int) -> None:
+        body = json.dumps({"prompt": "Hi", "max_tokens": 3, "user": "x" * 100_000}).encode()
+        head = f"POST {COMPLETIONS} HTTP/1.1\r\nHost: x\r\nConnection: close\r\nTransfer-Encoding: chunked\r\n\r\n"
+        chunks = b"".join(b"1\r\n%c\r\n" % byte for byte in body)
+        assert (await raw(port, head.encode() + chunks + b"0\r\n\r\n")).startswith(b"HTTP/1.1 200")
+
+    serve(around, test)
+
+
+def test_more_connections_than_files(around: Surroundings, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Beyond the limit a connection gets a 503 and is closed; those that are open go on."""
+    monkeypatch.setattr(protocol, "connection_limit", lambda: 2)
+
+    async def test(port: int) -> None:
+        first = await asyncio.open_connection("127.0.0.1", port)
+        second = await asyncio.open_connection("127.0.0.1", port)
+        for _, writer in (first, second):
+            writer.write(b"GET /live HTTP/1.1\r\nHost: x\r\n\r\n")
+        for reader, _ in (first, second):
+            assert (await reader.readline()).startswith(b"HTTP/1.1 200")
+        assert (await raw(port, b"")).startswith(b"HTTP/1.1 503")
+        second[1].close()
+        await second[1].wait_closed()
+        first[1].write(b"GET /live HTTP/1.1\r\nHost: x\r\n\r\n")
+        assert b"HTTP/1.1 200" in await first[0].readuntil(b"HTTP/1.1 200")
 
     serve(around, test)
