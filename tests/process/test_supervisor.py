@@ -237,9 +237,9 @@ def test_unix_socket(tmp_path: Path) -> None:
 
 
 def test_cycles_leave_nothing() -> None:
-    """Starts with ends of every kind, also in the middle of a start: nothing of any of them is left."""
+    """Twenty starts with ends of every kind, also in the middle of a start: nothing of any of them is left."""
     pids = []
-    for kind in [signal.SIGTERM, signal.SIGINT, signal.SIGKILL, None] * 3:
+    for kind in [signal.SIGTERM, signal.SIGINT, signal.SIGKILL, None] * 5:
         with start({"ingest0": "obey"}) as server:
             if kind is None:
                 server.process.terminate()  # at some moment of the start
