@@ -1,4 +1,4 @@
-"""What a container lends this process: cores and memory.
+"""What this process may take: cores, memory and open files, a container's limits counted.
 
 The kernel's own numbers, /proc/meminfo and the affinity mask, do not know of cgroups; a container that
 relies on them is killed for memory or starts a thread for each core of its host.
@@ -8,8 +8,14 @@ from __future__ import annotations
 
 import math
 import os
+import resource
 from collections.abc import Iterator
 from pathlib import Path
+
+_MAX_BACKLOG = 2048
+_MIN_CONNECTIONS = 16
+_OTHER_FILES = 64
+"""Wires, shared memory, logs: what a process opens beside connections, with room to spare."""
 
 _CGROUPS = Path("/sys/fs/cgroup")
 _OWN_CGROUP = Path("/proc/self/cgroup")
@@ -23,6 +29,25 @@ def usable_cores() -> int:
         if quota.isdigit():
             cores = min(cores, math.ceil(int(quota) / int(period)))
     return max(1, cores)
+
+
+def listen_backlog() -> int:
+    """Connections that may wait to be accepted: at most a quarter of the files that may be open.
+
+    They are accepted in one burst, before anybody looks at connection_limit.
+    """
+    return min(_MAX_BACKLOG, _open_files() // 4)
+
+
+def connection_limit() -> int:
+    """Connections that a server accepts: so many that a burst beyond them leaves files for its other purposes."""
+    files = _open_files()
+    return max(_MIN_CONNECTIONS, files - files // 4 - _OTHER_FILES)
+
+
+def _open_files() -> int:
+    soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+    return soft
 
 
 def cgroup_headroom(root: Path = _CGROUPS, own: Path = _OWN_CGROUP) -> int | None:

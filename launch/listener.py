@@ -16,9 +16,8 @@ from pathlib import Path
 
 from ..common.config import Config
 from ..common.errors import ConfigError, ResourceError
+from ..common.machine import listen_backlog
 from ..ipc.wire import MAX_PATH_BYTES
-
-_BACKLOG = 2048
 
 
 def bind(config: Config) -> socket.socket:
@@ -37,7 +36,7 @@ def _bind_tcp(host: str, port: int) -> socket.socket:
         raise ConfigError(f"--host {host!r} is no address of this machine: {error}") from None
     try:
         # create_server sets SO_REUSEADDR: a restart must not wait for the old connections to time out.
-        return socket.create_server(where[:2], family=family, backlog=_backlog())
+        return socket.create_server(where[:2], family=family, backlog=listen_backlog())
     except OSError as error:
         if error.errno == errno.EADDRINUSE:
             raise ResourceError(f"port {port} on {host} is taken: stop what listens there, or choose --port") from None
@@ -53,7 +52,7 @@ def _bind_unix(path: Path) -> socket.socket:
         _remove_stale(path)
         listener.bind(str(path))
         path.chmod(0o600)
-        listener.listen(_backlog())
+        listener.listen(listen_backlog())
     except OSError as error:
         listener.close()
         raise ResourceError(f"cannot listen on --unix-socket {path}: {error.strerror}") from None
@@ -88,12 +87,6 @@ def close(listener: socket.socket) -> None:
     listener.close()
     if path:
         Path(path).unlink(missing_ok=True)
-
-
-def _backlog() -> int:
-    """Connections that may wait to be accepted: so few of the files that may be open that a burst leaves some."""
-    files, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
-    return min(_BACKLOG, files // 4)
 
 
 def raise_file_limit() -> None:

@@ -53,17 +53,21 @@ def failure(choice: Choice, ending: Ending) -> Refusal | None:
     return None
 
 
+def first_choices(request: LiveRequest) -> list[Choice]:
+    """The first choice of each prompt: what belongs to a prompt counts once, whatever n is."""
+    return list({choice.prompt_index: choice for choice in reversed(request.choices)}.values())
+
+
 def usage(request: LiveRequest) -> dict[str, Any]:
     """The usage of a request whose choices have all ended: a prompt counts once, whatever n is."""
-    prompt_tokens = completion_tokens = cached_tokens = 0
-    last_prompt = -1
+    completion_tokens = cached_tokens = 0
     for choice in request.choices:
         assert choice.ending is not None
         completion_tokens += choice.ending.tokens
-        if choice.prompt_index != last_prompt:
-            last_prompt = choice.prompt_index
-            prompt_tokens += len(choice.prompt)
-            cached_tokens += choice.ending.cached_tokens
+    for choice in first_choices(request):
+        assert choice.ending is not None
+        cached_tokens += choice.ending.cached_tokens
+    prompt_tokens = sum(len(choice.prompt) for choice in first_choices(request))
     return {
         "prompt_tokens": prompt_tokens,
         "completion_tokens": completion_tokens,

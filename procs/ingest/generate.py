@@ -13,7 +13,7 @@ from starlette.types import Receive, Scope, Send
 
 from ...common.errors import InvalidRequest
 from ...ipc.ring import Tokens
-from .answers import Head
+from .answers import Head, first_choices
 from .body import Body, parse, read_body
 from .choices import add_choices
 from .errors import Refusal, as_refusal
@@ -117,7 +117,7 @@ class Generate:
 
 def _summary(request: LiveRequest) -> str:
     """One line for the log: how much, and how it ended. No word of what was said."""
-    prompt = sum(len(choice.prompt) for choice in request.choices)
+    prompt = sum(len(choice.prompt) for choice in first_choices(request))
     generated = sum(len(choice.generated) for choice in request.choices) // 4
     ends = [choice.ending.finish.name.lower() if choice.ending else "cut off" for choice in request.choices]
     return f"{prompt} + {generated} tokens, {'client left' if request.gone else ', '.join(dict.fromkeys(ends))}"

@@ -11,11 +11,11 @@ from __future__ import annotations
 
 import asyncio
 import json
-import resource
 from typing import Any
 
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResponseCycle
 
+from ...common.machine import connection_limit
 from .errors import error_object
 
 MAX_OVERHEAD_BYTES = 1 << 20
@@ -23,8 +23,6 @@ MAX_OVERHEAD_BYTES = 1 << 20
 
 MAX_HEAD_BYTES = 65536
 """A request's line and headers; uvicorn itself sets no limit with httptools."""
-
-_OTHER_FILES = 64
 
 _BEGINNING = b"HTTP/1.1 "
 _COMMENT = b"3\r\n:\n\n\r\n"
@@ -57,15 +55,6 @@ class _Begun:
         return self._transport.is_closing()
 
 
-def connection_limit() -> int:
-    """HTTP connections that this process accepts; the other files that it may open are kept for its wires.
-
-    The listening queue holds a quarter of them at most (launch/listener.py), so no burst goes beyond.
-    """
-    files, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
-    return max(16, files - files // 4 - _OTHER_FILES)
-
-
 class Protocol(HttpToolsProtocol):
     """One connection."""
 
@@ -73,8 +62,7 @@ class Protocol(HttpToolsProtocol):
         super().__init__(*args, **kwargs)
         self._in_head = True
         self._head_bytes = 0
-        self._rest_bytes = 0
-        self._body_bytes = 0
+        self._overhead_bytes = 0
         self._running: RequestResponseCycle | None = None
         self._begun: _Begun | None = None
         self._probe_timer: asyncio.TimerHandle | None = None
@@ -96,17 +84,17 @@ class Protocol(HttpToolsProtocol):
             if self._head_bytes > MAX_HEAD_BYTES and not self.transport.is_closing():
                 self._refuse(431, f"the head of the request is larger than {MAX_HEAD_BYTES:,} bytes")
         if not self._in_head:
-            self._rest_bytes += len(data)
-            if self._rest_bytes - 8 * self._body_bytes > MAX_OVERHEAD_BYTES:
+            self._overhead_bytes += len(data)
+            if self._overhead_bytes > MAX_OVERHEAD_BYTES:
                 self.transport.abort()  # trailers without end, which the parser would all keep
 
     def on_message_begin(self) -> None:
         super().on_message_begin()
         self._in_head = True
-        self._head_bytes = self._rest_bytes = self._body_bytes = 0
+        self._head_bytes = self._overhead_bytes = 0
 
     def on_body(self, body: bytes) -> None:
-        self._body_bytes += len(body)
+        self._overhead_bytes -= 8 * len(body)
         super().on_body(body)
 
     def on_headers_complete(self) -> None:

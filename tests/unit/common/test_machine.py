@@ -60,3 +60,11 @@ def test_a_quota_of_cores_counts(tmp_path: Path, own: Path, monkeypatch: pytest.
     assert machine.usable_cores() == 64
     group(tmp_path / "fs/outer", cpu__max="150000 100000")
     assert machine.usable_cores() == 2
+
+
+@pytest.mark.parametrize("files", [64, 256, 1024, 1 << 20])
+def test_a_burst_of_connections_leaves_files(files: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Accepted connections and a full backlog together leave files to open, unless there are hardly any."""
+    monkeypatch.setattr(machine.resource, "getrlimit", lambda _: (files, files))
+    assert 0 < machine.listen_backlog() <= files // 4
+    assert machine.connection_limit() + machine.listen_backlog() <= max(files - 64, 32)
