@@ -18,6 +18,8 @@ from .errors import ConfigError
 DTYPES = ("float32", "bfloat16")
 BACKENDS = ("cpu",)
 EXECUTORS = ("model", "fake")
+POLICIES = ("decode-first", "prefill-first")
+ALIGNMENTS = ("off", "delay", "coalesce")
 LOG_LEVELS = ("debug", "info", "warning", "error")
 
 
@@ -48,6 +50,15 @@ class Config:
     max_num_seqs: int = 256
     max_num_batched_tokens: int = 2048
     pipeline_depth: int = 2
+    policy: str = "decode-first"
+    chunked_prefill: bool = True
+    prefix_cache: bool = True
+    long_prefill_threshold: int = 0
+    scheduler_delay_factor: float = 0.0
+    num_speculative_tokens: int = 0
+    alignment: str = "off"
+    request_timeout_s: float = 0.0
+    """How long a request may take unless it says so itself; 0 is for ever."""
 
     max_queue: int = 1024
     drain_timeout_s: float = 30.0
@@ -64,6 +75,12 @@ class Config:
         _one_of("--executor", self.executor, EXECUTORS)
         _one_of("--dtype", self.dtype, DTYPES)
         _one_of("--log-level", self.log_level, LOG_LEVELS)
+        _one_of("--policy", self.policy, POLICIES)
+        _one_of("--alignment", self.alignment, ALIGNMENTS)
+        _between("--long-prefill-threshold", self.long_prefill_threshold, 0, 1 << 30)
+        _between("--scheduler-delay-factor", self.scheduler_delay_factor, 0, 1000)
+        _between("--num-speculative-tokens", self.num_speculative_tokens, 0, 16)
+        _between("--request-timeout", self.request_timeout_s, 0, 1 << 30)
         _between("--port", self.port, 0, 65535)
         _between("--block-size", self.block_size, 1, 1024)
         _between("--max-num-seqs", self.max_num_seqs, 1, 65536)

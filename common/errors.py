@@ -24,6 +24,14 @@ class ServerError(FourstrokeError):
     """A running server failed or could not be reached."""
 
 
+class TargetMissed(FourstrokeError):
+    """A benchmark ran, and a figure of it is worse than it may be."""
+
+
+class CollectiveError(FourstrokeError):
+    """The ranks of a group did not agree on this tick: one of them is gone or did not answer in time."""
+
+
 class BadMessage(FourstrokeError):
     """A frame on an internal wire that is not a message of that wire. It is counted and dropped."""
 

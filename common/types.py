@@ -21,6 +21,9 @@ MAX_BIASES = 1024
 MAX_BIAS = 100
 MAX_TEMPERATURE = 1e6
 MAX_TOKEN_ID = 2**31 - 1
+MAX_LOGPROBS = 20
+MAX_TIMEOUT_S = 1 << 30
+MAX_SALT_CHARS = 1024
 
 
 SUPERVISOR = "supervisor"
@@ -48,6 +51,23 @@ class Finish(enum.IntEnum):
     REJECTED = 6
 
 
+class TransferAction(enum.IntEnum):
+    """What the executor is to do with the KV of a request."""
+
+    RECEIVE = 0
+    SEND = 1
+    CANCEL = 2
+
+
+class TransferOutcome(enum.IntEnum):
+    """What became of a transfer. After FAILED and CANCELLED nothing touches its blocks any more."""
+
+    RECEIVED = 0
+    SENT = 1
+    FAILED = 2
+    CANCELLED = 3
+
+
 class State(enum.IntEnum):
     """What a process is doing, as its row on the board tells."""
 
@@ -63,16 +83,21 @@ class SamplingParams:
     """How the tokens of a request are chosen, and when it ends.
 
     `temperature` below 1e-5 is greedy. `top_k` of 0 or -1, `top_p` of 1 and `min_p` of 0 are off.
-    `max_tokens` of None means as many as the context has room for. With the same `seed`, prompt and
-    parameters the random numbers are the same whatever else the server does; None draws a new seed.
+    `max_tokens` of None means as many as the context has room for; 0, none at all, is for a prompt that is echoed.
+    With `logprobs` each token comes with its log-probability and those of so many best tokens.
+    With the same `seed`, prompt and parameters the random numbers are the same whatever else the server does; None
+    draws a new seed.
     `logit_bias` is added to the logits of some token ids, before everything else: a mapping, kept as pairs.
     `stop` strings end generation and are left out of the text unless `include_stop_str_in_output`.
+    Requests with a lower `priority` go first. After `timeout` seconds a request ends with what there is; None is
+    the server's own limit. Requests share a prefix cache only with those of the same `cache_salt`.
 
     Raises InvalidRequest, which names the parameter.
     """
 
     n: int = 1
     max_tokens: int | None = None
+    logprobs: int | None = None
     min_tokens: int = 0
     temperature: float = 1.0
     top_k: int = 0
@@ -85,6 +110,9 @@ class SamplingParams:
     ignore_eos: bool = False
     include_stop_str_in_output: bool = False
     skip_special_tokens: bool = True
+    priority: int = 0
+    timeout: float | None = None
+    cache_salt: str | None = None
 
     def __post_init__(self) -> None:
         _set = object.__setattr__
@@ -95,7 +123,9 @@ class SamplingParams:
 
         _integer("n", self.n, 1, MAX_CHOICES)
         if self.max_tokens is not None:
-            _integer("max_tokens", self.max_tokens, 1, MAX_TOKEN_ID)
+            _integer("max_tokens", self.max_tokens, 0, MAX_TOKEN_ID)
+        if self.logprobs is not None:
+            _integer("logprobs", self.logprobs, 0, MAX_LOGPROBS)
         _integer("min_tokens", self.min_tokens, 0, MAX_TOKEN_ID)
         if self.max_tokens is not None and self.min_tokens > self.max_tokens:
             raise InvalidRequest(
@@ -112,6 +142,9 @@ class SamplingParams:
         for name in ("ignore_eos", "include_stop_str_in_output", "skip_special_tokens"):
             if not isinstance(getattr(self, name), bool):
                 raise InvalidRequest(f"{name} must be true or false", name)
+        _integer("priority", self.priority, -(2**31), 2**31 - 1)
+        _set(self, "timeout", _timeout(self.timeout))
+        _check_salt(self.cache_salt)
         self._check_stops()
         _set(self, "logit_bias", _biases(self.logit_bias))
 
@@ -123,7 +156,7 @@ class SamplingParams:
                 raise InvalidRequest("stop must be a string or strings, none of them empty", "stop")
             if len(text) > MAX_STOP_CHARS:
                 raise InvalidRequest(f"a stop string may have at most {MAX_STOP_CHARS} characters", "stop")
-            if any("\ud800" <= char <= "\udfff" for char in text):
+            if _has_surrogate(text):
                 raise InvalidRequest("stop must not hold half of a surrogate pair", "stop")
         if len(self.stop_token_ids) > MAX_STOP_IDS:
             raise InvalidRequest(f"stop_token_ids may hold at most {MAX_STOP_IDS} ids", "stop_token_ids")
@@ -133,6 +166,31 @@ class SamplingParams:
     @property
     def greedy(self) -> bool:
         return self.temperature < GREEDY_BELOW
+
+
+def _timeout(value: object) -> float | None:
+    if value is None:
+        return None
+    seconds = _number("timeout", value, 0, MAX_TIMEOUT_S)
+    if seconds == 0:
+        raise InvalidRequest("timeout must be above 0", "timeout")
+    return seconds
+
+
+def _check_salt(value: object) -> None:
+    """As in vLLM, an empty salt is refused: it would be the same as none, which is hardly what was meant."""
+    if value is None:
+        return
+    if not isinstance(value, str) or not 1 <= len(value) <= MAX_SALT_CHARS or _has_surrogate(value):
+        raise InvalidRequest(
+            f"cache_salt must be a string of 1 to {MAX_SALT_CHARS:,} characters, none of them half a surrogate pair",
+            "cache_salt",
+        )
+
+
+def _has_surrogate(text: str) -> bool:
+    """Whether a text holds half of a surrogate pair, which has no UTF-8."""
+    return any("\ud800" <= char <= "\udfff" for char in text)
 
 
 _TOKEN_ID = re.compile(r"[0-9]{1,10}")

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import dataclasses
 import enum
+import operator
 import types
 import typing
 from collections.abc import Callable
@@ -25,7 +26,8 @@ Reader = Callable[[Any], Any]
 
 def encode(message: object) -> bytes:
     """The frame of a message, or of a Ticket."""
-    packed = msgpack.packb([_TAGS[type(message)], *_fields(message)], use_bin_type=True)
+    kind = type(message)
+    packed = msgpack.packb((_TAGS[kind], *_FIELDS[kind](message)), use_bin_type=True, default=_fields)
     return typing.cast(bytes, packed)
 
 
@@ -43,19 +45,17 @@ def decode(frame: bytes, *expected: type) -> Any:
     return _READERS[cls](value[1:])
 
 
-def _fields(message: Any) -> list[Any]:
-    return [_plain(getattr(message, name)) for name in _NAMES[type(message)]]
+def _fields(part: object) -> tuple[Any, ...]:
+    """The fields of a part of a message."""
+    return _FIELDS[type(part)](part)
 
 
-def _plain(value: Any) -> Any:
-    kind = type(value)
-    if kind is tuple:
-        return [_plain(item) for item in value]
-    if kind in _NAMES:
-        return _fields(value)
-    if isinstance(value, enum.IntEnum):
-        return int(value)
-    return value
+def _fields_of(cls: Any) -> Callable[[Any], tuple[Any, ...]]:
+    """A function that gives the fields of a message, or of a part of one, in their order."""
+    names = [field.name for field in dataclasses.fields(cls)]
+    if len(names) > 1:
+        return operator.attrgetter(*names)
+    return lambda message: tuple([getattr(message, name) for name in names])
 
 
 def _reader(hint: Any) -> Reader:
@@ -122,7 +122,7 @@ def _message_reader(cls: Any) -> Reader:
 
 _MESSAGES: tuple[type, ...] = typing.get_args(messages.Message) + (messages.Ticket,)
 _PARTS: tuple[type, ...] = typing.get_args(messages.Part)
-_NAMES = {cls: tuple(f.name for f in dataclasses.fields(cls)) for cls in (*_MESSAGES, *_PARTS)}
+_FIELDS = {cls: _fields_of(cls) for cls in (*_MESSAGES, *_PARTS)}
 _TAGS = {cls: tag for tag, cls in enumerate(_MESSAGES)}
 _TYPES = dict(enumerate(_MESSAGES))
 _READERS = {cls: _message_reader(cls) for cls in _MESSAGES}

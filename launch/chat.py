@@ -22,7 +22,7 @@ class Chat:
         self, client: Client, params: SamplingParams, system: str | None = None, model: str | None = None
     ) -> None:
         self._client = client
-        self._fields = request_fields(params) | ({} if model is None else {"model": model})
+        self._fields = request_fields(params, chat=True) | ({} if model is None else {"model": model})
         self.messages: list[dict[str, Any]] = [] if system is None else [{"role": "system", "content": system}]
         self._on_terminal = sys.stdin.isatty()
         if self._on_terminal:

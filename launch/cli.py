@@ -1,9 +1,9 @@
-"""The `fourstroke` command: serve, generate, chat.
+"""The `fourstroke` command: serve, generate, chat, bench.
 
 An error is one line, `fourstroke: error: ...`, and an exit status:
 
     0    done, or stopped as asked
-    1    something failed: a process died, a server does not answer
+    1    something failed: a process died, a server does not answer, a benchmark misses a target
     2    the command line or a parameter is wrong
     3    refused: what is asked for cannot be done here (no such model, port taken, too little memory)
     130  interrupted by Ctrl-C;  143  by SIGTERM (a server that is up drains and exits with 0 instead)
@@ -22,7 +22,7 @@ import setproctitle
 
 from .. import __version__
 from ..common.config import Config
-from ..common.errors import ConfigError, FourstrokeError, InvalidRequest, ServerError
+from ..common.errors import ConfigError, FourstrokeError, InvalidRequest, ServerError, TargetMissed
 from ..common.machine import usable_cores
 from ..common.types import EXIT_FAILED, EXIT_REFUSED, SamplingParams
 from . import listener as listening
@@ -67,7 +67,7 @@ def exit_status(error: FourstrokeError) -> int:
     """The exit status that stands for an error."""
     if isinstance(error, ConfigError | InvalidRequest):
         return EXIT_USAGE
-    return EXIT_FAILED if isinstance(error, ServerError) else EXIT_REFUSED
+    return EXIT_FAILED if isinstance(error, ServerError | TargetMissed) else EXIT_REFUSED
 
 
 def _serve(namespace: argparse.Namespace) -> None:
@@ -130,6 +130,12 @@ def _chat(namespace: argparse.Namespace) -> None:
         Chat(Client(llm.url), params, namespace.system).run()
 
 
+def _bench(namespace: argparse.Namespace) -> None:
+    from .bench.scheduler import bench_scheduler  # here, as above
+
+    bench_scheduler(namespace.cases, namespace.steps, namespace.slack, namespace.json)
+
+
 def _sampling(namespace: argparse.Namespace) -> SamplingParams:
     return SamplingParams(
         max_tokens=namespace.max_tokens,
@@ -139,4 +145,4 @@ def _sampling(namespace: argparse.Namespace) -> SamplingParams:
     )
 
 
-_COMMANDS = {"serve": _serve, "generate": _generate, "chat": _chat}
+_COMMANDS = {"serve": _serve, "generate": _generate, "chat": _chat, "bench": _bench}

@@ -26,9 +26,11 @@ class UnreachableError(ServerError):
     """The connection failed, or broke before the answer was whole."""
 
 
-def request_fields(params: SamplingParams) -> dict[str, Any]:
-    """The fields of a request: they have the same names in both APIs."""
+def request_fields(params: SamplingParams, chat: bool = False) -> dict[str, Any]:
+    """The fields of a request: they have the same names in both APIs, but for log-probabilities in chat."""
     fields = asdict(params) | {"logit_bias": dict(params.logit_bias)}
+    if chat and params.logprobs is not None:
+        fields |= {"logprobs": True, "top_logprobs": params.logprobs}
     return {name: value for name, value in fields.items() if value is not None}
 
 

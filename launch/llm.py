@@ -11,7 +11,6 @@ import weakref
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor, as_completed
 from contextlib import contextmanager
-from dataclasses import dataclass
 from types import TracebackType
 from typing import Any
 
@@ -22,58 +21,15 @@ from ..common.config import Config
 from ..common.errors import InvalidRequest, ServerError
 from ..common.types import MAX_TOKEN_ID, SamplingParams
 from .client import Client, request_fields
+from .completions import Completion, Messages, Prompt, read_completion
 from .model_source import resolve_model
 from .options import ENGINE, as_flags
 from .private_server import PrivateServer
-
-Messages = Sequence[dict[str, Any]]
-Prompt = str | Sequence[int] | Messages
 
 _COMPLETIONS, _CHAT = "/v1/completions", "/v1/chat/completions"
 _MAX_QUEUE = 1 << 20
 _DEATH_TIMEOUT_S = 15.0
 """A server whose process died takes up to this long to stop the others and to say why."""
-
-
-@dataclass(frozen=True, slots=True)
-class Choice:
-    """One of the texts generated for a prompt.
-
-    `finish_reason` is "stop", "length" or another of the API's; `stop_reason` is the stop string or the
-    stop id that ended it, None for the model's own end.
-    """
-
-    text: str
-    finish_reason: str
-    stop_reason: str | int | None
-
-
-@dataclass(frozen=True, slots=True)
-class Completion:
-    """A prompt and what was generated for it: one choice, or `n` of them.
-
-    `completion_tokens` counts the tokens of all choices; `cached_tokens` of the prompt were found in the
-    prefix cache.
-    """
-
-    prompt: Prompt
-    choices: tuple[Choice, ...]
-    prompt_tokens: int
-    completion_tokens: int
-    cached_tokens: int
-
-    @property
-    def text(self) -> str:
-        """The first choice's text."""
-        return self.choices[0].text
-
-    @property
-    def finish_reason(self) -> str:
-        return self.choices[0].finish_reason
-
-    @property
-    def stop_reason(self) -> str | int | None:
-        return self.choices[0].stop_reason
 
 
 class LLM:
@@ -130,10 +86,14 @@ class LLM:
         """Answer each conversation, a list of {"role": ..., "content": ...}; otherwise as `generate`."""
         asked: list[Prompt] = _conversations(conversations)
         bodies = [
-            {"messages": messages, **request_fields(one)}
+            {"messages": messages, **request_fields(one, chat=True)}
             for messages, one in zip(asked, _params(params, len(asked)), strict=True)
         ]
         return self._ask(_CHAT, asked, bodies, progress)
+
+    def reset_prefix_cache(self, force: bool = False) -> None:
+        """Forget all prefixes, as after new weights. Raises ServerError while requests run; `force` waits for them."""
+        self._client().post("/reset_prefix_cache", {"force": force})
 
     def close(self) -> None:
         """Stop the server. May be called again."""
@@ -148,13 +108,17 @@ class LLM:
         self.close()
 
     def _ask(self, path: str, asked: list[Prompt], bodies: list[dict[str, Any]], progress: bool) -> list[Completion]:
-        if not self._finalizer.alive:
-            raise ServerError("this LLM was closed")
+        client = self._client()
         try:
-            answers = _post_all(Client(self._server.url), path, bodies, self._in_flight, progress)
+            answers = _post_all(client, path, bodies, self._in_flight, progress)
         except ServerError as error:
             raise self._explained(error) from None
-        return [_completion(prompt, answer) for prompt, answer in zip(asked, answers, strict=True)]
+        return [read_completion(prompt, answer) for prompt, answer in zip(asked, answers, strict=True)]
+
+    def _client(self) -> Client:
+        if not self._finalizer.alive:
+            raise ServerError("this LLM was closed")
+        return Client(self.url)
 
     def _explained(self, error: ServerError) -> ServerError:
         """The same error, or the death of the server that is behind it."""
@@ -215,20 +179,3 @@ def _params(params: SamplingParams | Sequence[SamplingParams] | None, count: int
     if len(params) != count:
         raise InvalidRequest(f"{len(params)} params for {count} prompts", "params")
     return list(params)
-
-
-def _completion(prompt: Prompt, answer: dict[str, Any]) -> Completion:
-    """A Completion from the JSON of either generating route."""
-    usage = answer["usage"]
-    return Completion(
-        prompt,
-        tuple(_choice(choice) for choice in sorted(answer["choices"], key=lambda choice: choice["index"])),
-        usage["prompt_tokens"],
-        usage["completion_tokens"],
-        usage["prompt_tokens_details"]["cached_tokens"],
-    )
-
-
-def _choice(choice: dict[str, Any]) -> Choice:
-    text = choice["message"]["content"] if "message" in choice else choice["text"]
-    return Choice(text or "", choice["finish_reason"], choice.get("stop_reason"))

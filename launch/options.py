@@ -11,9 +11,10 @@ import math
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, NoReturn
 
-from ..common.config import BACKENDS, DTYPES, EXECUTORS, LOG_LEVELS, Config
+from ..common.config import BACKENDS, DTYPES, EXECUTORS, LOG_LEVELS, POLICIES, Config
 from ..common.errors import ConfigError
 from .model_source import DEFAULT_NAME
 
@@ -34,6 +35,14 @@ def whole(text: str) -> int:
     return int(text)
 
 
+def _positive(text: str) -> int:
+    """A whole number above 0."""
+    value = whole(text)
+    if value < 1:
+        raise argparse.ArgumentTypeError(f"must be above 0; got {text!r}")
+    return value
+
+
 def finite(text: str) -> float:
     """A number that is neither NaN nor infinite."""
     try:
@@ -45,9 +54,20 @@ def finite(text: str) -> float:
     return value
 
 
+def _positive_number(text: str) -> float:
+    """A finite number above 0."""
+    value = finite(text)
+    if value <= 0:
+        raise argparse.ArgumentTypeError(f"must be above 0; got {text!r}")
+    return value
+
+
 @dataclass(frozen=True, slots=True)
 class Option:
-    """One flag and the field of Config that it sets; its default is the field's."""
+    """One flag and the field of Config that it sets; its default is the field's.
+
+    One of type bool is two flags: --name and --no-name.
+    """
 
     flag: str
     field: str
@@ -67,6 +87,24 @@ ENGINE = (
     Option("--max-model-len", "max_model_len", whole, "longest prompt and output together, in tokens"),
     Option("--max-num-seqs", "max_num_seqs", whole, "requests that run at the same time"),
     Option("--max-num-batched-tokens", "max_num_batched_tokens", whole, "tokens computed in one step"),
+    Option("--policy", "policy", str, "what fills a step first: running requests, or prompts", POLICIES),
+    Option("--chunked-prefill", "chunked_prefill", bool, "compute long prompts in pieces, beside the running requests"),
+    Option(
+        "--long-prefill-threshold", "long_prefill_threshold", whole, "most tokens of one prompt in a step; 0: no limit"
+    ),
+    Option(
+        "--scheduler-delay-factor",
+        "scheduler_delay_factor",
+        finite,
+        "gather prompts for so many times the length of the last step that had some; 0: start them at once",
+    ),
+    Option("--prefix-cache", "prefix_cache", bool, "compute only once what several prompts begin with"),
+    Option(
+        "--num-speculative-tokens",
+        "num_speculative_tokens",
+        whole,
+        "tokens guessed ahead of each, by n-grams in the request's own text",
+    ),
     Option("--pipeline-depth", "pipeline_depth", whole, "steps on their way at the same time, 1 or 2"),
     Option("--start-timeout", "start_timeout_s", finite, "seconds until every process must be ready"),
     Option("--log-level", "log_level", str, "how much the processes log", LOG_LEVELS),
@@ -79,6 +117,12 @@ HTTP = (
     Option("--port", "port", whole, "port to listen on; 0: any free one"),
     Option("--unix-socket", "unix_socket", str, "listen on a Unix socket at this path instead"),
     Option("--max-queue", "max_queue", whole, "requests that may wait; more are refused with 429"),
+    Option(
+        "--request-timeout",
+        "request_timeout_s",
+        finite,
+        "seconds that a request may take, unless it says so itself; 0: for ever",
+    ),
     Option("--drain-timeout", "drain_timeout_s", finite, "seconds that requests may take to end on SIGTERM"),
 )
 """How the server is reached."""
@@ -88,16 +132,28 @@ def add_options(parser: argparse.ArgumentParser, options: tuple[Option, ...]) ->
     """Add options to a parser. One that is not given stays out of the namespace: Config has its default."""
     defaults = {field.name: field.default for field in dataclasses.fields(Config)}
     for option in options:
-        shown = defaults[option.field]
         parser.add_argument(
             option.flag,
             dest=option.field,
-            type=option.type,
-            choices=option.choices,
             default=argparse.SUPPRESS,
-            metavar=None if option.choices else option.flag.removeprefix("--").upper(),
-            help=option.help if shown is None else f"{option.help} (default: {shown})",
+            help=_help(option, defaults[option.field]),
+            **_how(option),
         )
+
+
+def _how(option: Option) -> dict[str, Any]:
+    """How argparse reads an option."""
+    if option.type is bool:
+        return {"action": argparse.BooleanOptionalAction}
+    metavar = None if option.choices else option.flag.removeprefix("--").upper()
+    return {"type": option.type, "choices": option.choices, "metavar": metavar}
+
+
+def _help(option: Option, default: Any) -> str:
+    if default is None:
+        return option.help
+    shown = {True: "on", False: "off"}[default] if option.type is bool else default
+    return f"{option.help} (default: {shown})"
 
 
 def given(namespace: argparse.Namespace, options: tuple[Option, ...]) -> dict[str, Any]:
@@ -108,11 +164,19 @@ def given(namespace: argparse.Namespace, options: tuple[Option, ...]) -> dict[st
 
 def as_flags(fields: Mapping[str, Any], options: tuple[Option, ...]) -> list[str]:
     """The flags that set these fields of Config. Raises ConfigError for a field that is in none of the options."""
-    flags = {option.field: option.flag for option in options}
-    unknown = [field for field in fields if field not in flags]
+    by_field = {option.field: option for option in options}
+    unknown = [field for field in fields if field not in by_field]
     if unknown:
-        raise ConfigError(f"unknown option {unknown[0]!r}; known are {', '.join(sorted(flags))}")
-    return [f"{flags[field]}={value}" for field, value in fields.items() if value is not None]
+        raise ConfigError(f"unknown option {unknown[0]!r}; known are {', '.join(sorted(by_field))}")
+    return [_as_flag(by_field[field], value) for field, value in fields.items() if value is not None]
+
+
+def _as_flag(option: Option, value: Any) -> str:
+    if option.type is not bool:
+        return f"{option.flag}={value}"
+    if not isinstance(value, bool):
+        raise ConfigError(f"{option.field} must be True or False; got {value!r}")
+    return option.flag if value else f"--no-{option.flag.removeprefix('--')}"
 
 
 class _Parser(argparse.ArgumentParser):
@@ -123,15 +187,16 @@ class _Parser(argparse.ArgumentParser):
 
 
 def make_parser(version: str) -> argparse.ArgumentParser:
-    """The parser of the whole command; `command` in its result is serve, generate or chat."""
+    """The parser of the whole command; `command` in its result is serve, generate, chat or bench."""
     parser = _Parser(
         prog="fourstroke", description="An LLM server, built as a pipeline of processes.", allow_abbrev=False
     )
     parser.add_argument("--version", action="version", version=f"fourstroke {version}")
-    commands = parser.add_subparsers(dest="command", required=True, metavar="serve|generate|chat")
+    commands = parser.add_subparsers(dest="command", required=True, metavar="serve|generate|chat|bench")
     _add_serve(commands)
     _add_generate(commands)
     _add_chat(commands)
+    _add_bench(commands)
     return parser
 
 
@@ -167,6 +232,29 @@ def _add_chat(commands: Any) -> None:
     parser.add_argument("--system", metavar="TEXT", help="a system message")
     _add_sampling(parser, None)
     add_options(parser, ENGINE)
+
+
+def _add_bench(commands: Any) -> None:
+    purpose = "measure a part of the server by itself, against its targets"
+    parser = commands.add_parser("bench", help=purpose, description=purpose, allow_abbrev=False)
+    parts = parser.add_subparsers(dest="part", required=True, metavar="scheduler")
+    purpose = "CPU time of planning, messages and settling, without a model"
+    parser = parts.add_parser("scheduler", help=purpose, description=purpose, allow_abbrev=False)
+    parser.add_argument(
+        "--cases",
+        nargs="+",
+        default=["*"],
+        metavar="NAME",
+        help="which cases; a name may be a pattern such as 'decode-512-*' (default: all)",
+    )
+    parser.add_argument("--steps", type=_positive, default=200, help="steps that are measured (default: 200)")
+    parser.add_argument(
+        "--slack",
+        type=_positive_number,
+        default=1.5,
+        help="a target of time is missed beyond so many times of it; 1.5 is for a machine that others use (default: 1.5)",
+    )
+    parser.add_argument("--json", type=Path, metavar="FILE", help="write the figures to this file, too")
 
 
 def _add_sampling(parser: argparse.ArgumentParser, max_tokens: int | None) -> None:

@@ -114,7 +114,7 @@ def _executor_env(threads: int) -> dict[str, str]:
 
 
 def _segments(config: Config, processes: tuple[ProcessSpec, ...]) -> tuple[SegmentSpec, ...]:
-    steps = StepShape(config.max_num_seqs, config.max_num_batched_tokens)
+    steps = StepShape(config.max_num_seqs, config.max_num_batched_tokens, config.num_speculative_tokens)
     return (
         SegmentSpec(BOARD, board_bytes(len(board_names(processes)))),
         SegmentSpec(ring_name("ingest0", "scheduler0"), ring_bytes(PROMPT_RING_TOKENS)),

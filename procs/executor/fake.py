@@ -1,119 +1,164 @@
 """An executor without a model, for tests and benchmarks of everything around it. It is never the product.
 
-Its KV cache is honest: each position holds a hash of the token and of the position before, read back
-through the block table, and the next token is a function of the hash at the last position. A wrong block,
-position, token or order of steps so changes every later token. A step takes `step_s` seconds, as a device
-would, whatever is in it.
+Its KV cache is honest (fake_memory.py): each position holds a hash of the token and of the position before, read back
+through the block table, and the next token is a function of the hash at the last position (fake_text.py). A wrong
+block, position, token, image or order of steps so changes every later token. Drafts are invented at random, right
+or wrong, and verified. A step takes `step_s` seconds, as a device would, whatever is in it.
 """
 
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
 
 import numpy as np
-import numpy.typing as npt
 
 from ...common.config import Config
-from ...ipc.messages import Hello, StepDone, StepPlan
-from ...ipc.plan import LAST, Column, StepSlot, checked_slot
+from ...ipc.messages import NO_LOGPROBS, Hello, RowError, StepDone, StepPlan
+from ...ipc.plan import LAST, StepSlot, checked_slot
 from ..process import Process, run
+from .cursors import Cursors
+from .fake_memory import FakeMemory
+from .fake_text import (
+    EOS_TOKEN_ID,
+    VOCAB_SIZE,
+    Hashes,
+    Indices,
+    chain,
+    continuation,
+    logprob_words,
+    marks,
+    next_token,
+    other_token,
+    text_logprobs,
+)
 from .loop import serve_plans
+from .verify import Sampled, verify, write_results
+from .work import Draws, Work, draws_of, ragged, work_of
 
-VOCAB_SIZE = 49152
-EOS_TOKEN_ID = 2
-EOS_EVERY = 1000
-"""One token of so many is EOS, on average."""
-
-_FIRST_TOKEN = 17  # below are control tokens
-
-_ROOT = np.uint64(0x9E3779B97F4A7C15)
-_MIX = np.uint64(0xBF58476D1CE4E5B9)
-_SHIFT = np.uint64(29)
-
-
-def chain(previous: npt.NDArray[np.uint64], tokens: npt.NDArray[np.uint64]) -> npt.NDArray[np.uint64]:
-    """The hash of a position, from that of the position before and the token (uint64 arrays alike)."""
-    mixed = (previous ^ (tokens + _ROOT)) * _MIX
-    return mixed ^ (mixed >> _SHIFT)
-
-
-def next_token(hashes: npt.NDArray[np.uint64]) -> Column:
-    """The token that follows a history with this hash, per entry."""
-    spread = hashes >> np.uint64(32)
-    tokens = _FIRST_TOKEN + (spread % np.uint64(VOCAB_SIZE - _FIRST_TOKEN)).astype(np.int32)
-    tokens[spread % np.uint64(EOS_EVERY) == 0] = EOS_TOKEN_ID
-    return tokens.astype(np.int32)
-
-
-def continuation(prompt: list[int], count: int) -> list[int]:
-    """The tokens that follow a prompt, by the plain definition: no cache, no batch. For tests."""
-    state = np.array([_ROOT])
-    for token in prompt:
-        state = chain(state, np.array([token], np.uint64))
-    tokens: list[int] = []
-    for _ in range(count):
-        tokens.append(int(next_token(state)[0]))
-        state = chain(state, np.array([tokens[-1]], np.uint64))
-    return tokens
+__all__ = ["EOS_TOKEN_ID", "VOCAB_SIZE", "FakeRunner", "continuation", "fake_hello", "text_logprobs"]
 
 
 class FakeRunner:
     """Runs step plans over slots; see the module's docstring."""
 
-    def __init__(self, slots: tuple[StepSlot, ...], hello: Hello, max_rows: int, step_s: float = 0.0) -> None:
+    def __init__(
+        self,
+        slots: tuple[StepSlot, ...],
+        hello: Hello,
+        max_rows: int,
+        step_s: float = 0.0,
+        drafts: int = 0,
+        accept: float = 0.7,
+        seed: int = 0,
+        poison: frozenset[int] = frozenset(),
+    ) -> None:
+        """After each row that samples, 0..`drafts` drafts are ready, each right with probability `accept`.
+
+        A row with a token of `poison` in a plan fails.
+        """
         self.hello = hello
-        self._step_s = step_s
         self._slots = slots
-        self._cache = np.zeros(hello.num_blocks * hello.block_size, np.uint64)
-        width = -(-hello.max_model_len // hello.block_size)
-        self._tables = np.full((max_rows, width), -1, np.int64)
-        self._last = np.zeros(max_rows, np.int32)
+        self._step_s = step_s
+        self._memory = FakeMemory(hello, max_rows)
+        self._cursors = Cursors(max_rows, drafts)
+        self._tops = np.full((2, max_rows), NO_LOGPROBS, np.int64)
+        self._accept = accept
+        self._random = np.random.default_rng(seed)
+        self._poison = np.array(sorted(poison), np.int64)
 
     def run(self, plan: StepPlan) -> StepDone:
-        """Run one step and leave the sampled tokens in its slot. Raises BadMessage for a plan that is none."""
+        """Run one step and leave its results in its slot. Raises BadMessage for a plan that is none."""
         slot = checked_slot(plan, self._slots)
         end_s = time.monotonic() + self._step_s
+        work = self._take(plan, slot)
+        hashes = self._compute(work, self._marks(plan, slot, work))
+        draws = draws_of(work.first, work.count, work.drafts, work.samples)
+        sampled = Sampled(next_token(hashes[draws.place]).astype(np.int64), np.zeros(len(draws.place), np.bool_))
+        self._score(slot, work, draws, hashes, sampled.tokens)
+        self._advance(plan, slot, work, draws, hashes, sampled)
+        errors = np.unique(ragged(work.count)[0][(work.given >= 0) & np.isin(work.tokens, self._poison)])
+        if self._step_s:  # a sleep of nothing can take milliseconds
+            time.sleep(max(0.0, end_s - time.monotonic()))
+        return StepDone(plan.step, plan.slot, tuple(RowError(index, "a poisoned token") for index in errors.tolist()))
+
+    def _take(self, plan: StepPlan, slot: StepSlot) -> Work:
+        """Put a plan's changes into the rows; the work that it asks for."""
+        self._memory.take(plan, slot)
         for new in plan.new_rows:
-            self._tables[new.row] = -1
-        changes = slice(0, plan.blocks)
-        self._tables[slot.block_row[changes], slot.block_index[changes]] = slot.block_id[changes]
-        rows, starts = slot.row[: plan.rows], slot.start[: plan.rows].astype(np.int64)
-        decode = (slot.flags[: plan.rows] & LAST) != 0
-        hashes = np.zeros(plan.rows, np.uint64)
-        hashes[decode] = self._extend(rows[decode], starts[decode], self._last[rows[decode]])
-        for index, tokens in self._chunks(slot, plan, decode):
-            for offset, token in enumerate(tokens):
-                at = slice(index, index + 1)
-                hashes[at] = self._extend(rows[at], starts[at] + offset, np.array([token], np.int32))
-        sampled = next_token(hashes)
-        slot.sampled[: plan.rows] = sampled
-        self._last[rows] = sampled
-        time.sleep(max(0.0, end_s - time.monotonic()))
-        return StepDone(plan.step, plan.slot, ())
+            self._cursors.reset(new.row)
+            self._tops[:, new.row] = new.sampling.logprobs, new.sampling.prompt_logprobs
+        work = work_of(plan, slot, self._cursors)
+        last = (slot.flags[: plan.rows] & LAST) != 0
+        start, count = slot.start[: plan.rows][last], slot.count[: plan.rows][last]
+        assert (work.start[last] > 0).all(), "a row that has sampled nothing was to go on from its last token"
+        assert (start >= work.start[last]).all(), "a start below the most that it can be"
+        assert (start + count >= (work.start + work.count)[last]).all(), "an end below the most that it can be"
+        assert (work.drafts <= self._cursors.most_drafts).all(), "more drafts than a row may have"
+        return work
 
-    @staticmethod
-    def _chunks(slot: StepSlot, plan: StepPlan, decode: npt.NDArray[np.bool_]) -> Iterator[tuple[int, list[int]]]:
-        """(index of the row, its host tokens) of the rows that carry some."""
-        at = 0
-        for index in np.flatnonzero(~decode).tolist():
-            count = int(slot.count[index])
-            yield index, slot.tokens[at : at + count].tolist()
-            at += count
-        assert at == plan.tokens
+    def _marks(self, plan: StepPlan, slot: StepSlot, work: Work) -> Hashes:
+        """The mark of each token of a step."""
+        owner, within = ragged(work.count)
+        places = work.start[owner] + within
+        found = marks(places, np.tile(places + slot.delta[owner], (3, 1)))
+        for chunk in plan.media:
+            self._memory.see(int(work.row[chunk.index]), chunk.images)
+            part = slice(work.first[chunk.index], work.first[chunk.index] + work.count[chunk.index])
+            positions = places[part] + slot.delta[chunk.index]
+            if chunk.mrope:
+                positions = np.frombuffer(chunk.mrope, np.int32).reshape(3, len(positions)).astype(np.int64)
+            found[part] = marks(places[part], np.broadcast_to(positions, (3, positions.shape[-1])), chunk.images)
+        return found
 
-    def _extend(self, rows: Column, positions: npt.NDArray[np.int64], tokens: Column) -> npt.NDArray[np.uint64]:
-        """Write one position of each row; returns its hash."""
-        before = self._cache[self._places(rows, np.maximum(positions - 1, 0))]
-        hashes = chain(np.where(positions == 0, _ROOT, before), tokens.astype(np.uint64))
-        self._cache[self._places(rows, positions)] = hashes
+    def _compute(self, work: Work, mark: Hashes) -> Hashes:
+        """The hash of each token of a step, written to the cache."""
+        owner, within = ragged(work.count)
+        grid = np.zeros((int(work.count.max()), len(work.row)), np.uint64)
+        grid[within, owner] = work.tokens.astype(np.uint64) + mark
+        before = self._memory.before(work.row, work.start)
+        for turn in grid:
+            before = turn[:] = chain(before, turn)
+        hashes = grid[within, owner]
+        self._memory.write(work.row[owner], work.start[owner] + within, hashes)
         return hashes
 
-    def _places(self, rows: Column, positions: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
-        size = self.hello.block_size
-        blocks = self._tables[rows, positions // size]
-        assert (blocks >= 0).all(), "a position without a block was planned"
-        return blocks * size + positions % size
+    def _score(self, slot: StepSlot, work: Work, draws: Draws, hashes: Hashes, tokens: Indices) -> None:
+        """Write the log-probabilities that rows want."""
+        tops, prompt_tops = self._tops[:, work.row]
+        for top in np.unique(tops[tops != NO_LOGPROBS]):
+            drawn = np.flatnonzero(tops[draws.owner] == top)
+            words = logprob_words(hashes[draws.place[drawn]], tokens[drawn], top)
+            slot.logprobs[draws.owner[drawn], draws.turn[drawn], : 1 + 2 * top] = words
+        following = work.following(slot)
+        for top in np.unique(prompt_tops[prompt_tops != NO_LOGPROBS]):
+            known = np.flatnonzero((np.repeat(prompt_tops, work.count) == top) & (following >= 0))
+            slot.prompt_logprobs[work.given[known], : 1 + 2 * top] = logprob_words(hashes[known], following[known], top)
+
+    def _advance(
+        self, plan: StepPlan, slot: StepSlot, work: Work, draws: Draws, hashes: Hashes, sampled: Sampled
+    ) -> None:
+        """Verify drafts, move all rows on, and write the results."""
+        cursors, rows = self._cursors, work.row[draws.rows]
+        verdict = verify(sampled, work.tokens[draws.place], draws.turns, cursors.most_drafts)
+        cursors.length[work.row] = work.start + work.count
+        cursors.advance(rows, work.drafts[draws.rows], verdict)
+        last = hashes[work.first + cursors.length[work.row] - work.start - 1]
+        self._memory.keep(work.row, last)
+        self._draft(rows, last[draws.rows], slot.delta[draws.rows].astype(np.int64))
+        write_results(slot, plan.rows, draws.rows, verdict, cursors.drafted[rows])
+
+    def _draft(self, rows: Indices, hashes: Hashes, deltas: Indices) -> None:
+        """Invent drafts after rows whose last final position has this hash."""
+        cursors, most = self._cursors, self._cursors.most_drafts
+        right = self._random.random((most, len(rows))) < self._accept
+        counts = self._random.integers(0, most + 1, len(rows))
+        token = cursors.pending[rows, 0]
+        for turn in range(most):
+            places = cursors.length[rows] + turn
+            hashes = chain(hashes, token.astype(np.uint64) + marks(places, np.tile(places + deltas, (3, 1))))
+            token = next_token(hashes)
+            cursors.pending[rows, 1 + turn] = np.where(right[turn], token, other_token(token))
+        cursors.drafted[rows] = counts
 
 
 def fake_hello(config: Config) -> Hello:
@@ -126,7 +171,12 @@ def fake_hello(config: Config) -> Hello:
 def serve(process: Process) -> None:
     """Serve no model."""
     config = process.config
-    serve_plans(process, lambda slots: FakeRunner(slots, fake_hello(config), config.max_num_seqs, config.fake_step_s))
+
+    def load(slots: tuple[StepSlot, ...]) -> FakeRunner:
+        drafts = config.num_speculative_tokens
+        return FakeRunner(slots, fake_hello(config), config.max_num_seqs, config.fake_step_s, drafts)
+
+    serve_plans(process, load)
 
 
 def main() -> None:

@@ -8,10 +8,12 @@ from collections.abc import Callable
 from typing import Protocol
 
 from ...common.errors import BadMessage
-from ...common.types import State
-from ...ipc.messages import Hello, StepDone, StepPlan
+from ...common.types import State, TransferAction, TransferOutcome
+from ...ipc.board import Row
+from ...ipc.messages import TO_EXECUTOR, Hello, KvTransfer, StepDone, StepPlan, TransferReport
 from ...ipc.plan import StepShape, StepSlot, slots_for_depth, step_slots
 from ...ipc.segment import steps_name
+from ...ipc.wire import Inbox, Outbox
 from ..process import Process
 
 
@@ -22,8 +24,48 @@ class PlanRunner(Protocol):
     def hello(self) -> Hello: ...
 
     def run(self, plan: StepPlan) -> StepDone:
-        """Run a step and leave the sampled tokens in its slot. Raises BadMessage, and changes nothing, if it cannot."""
+        """Run a step and leave its results in its slot. Raises BadMessage, and changes nothing, if it cannot."""
         ...
+
+
+class ExecutorLoop:
+    """What becomes of each message; the results go out."""
+
+    def __init__(self, runner: PlanRunner, inbox: Inbox, outbox: Outbox, row: Row) -> None:
+        self._runner = runner
+        self._inbox = inbox
+        self._outbox = outbox
+        self._row = row
+
+    def turn(self) -> None:
+        """Take one message: the next plan is there when a step ends, so there is one turn for each."""
+        for message in self._inbox.drain(1):
+            if isinstance(message, KvTransfer):
+                self._outbox.send(refusal(message))
+            else:
+                self._run(message)
+
+    def _run(self, plan: StepPlan) -> None:
+        row = self._row
+        began_ns = row["step_began"] = time.monotonic_ns()
+        try:
+            done = self._runner.run(plan)
+        except BadMessage as error:
+            self._inbox.reject(error)
+            return
+        finally:
+            row["step_began"] = 0
+        self._outbox.send(done)
+        row.add("steps_run")
+        row.add("step_seconds", time.monotonic_ns() - began_ns)
+        row.add("row_errors", len(done.errors))
+
+
+def refusal(transfer: KvTransfer) -> TransferReport:
+    """The answer of an executor that moves no KV: nothing begins, and nothing is left of what is cancelled."""
+    if transfer.action is TransferAction.CANCEL:
+        return TransferReport(transfer.rid, transfer.epoch, TransferOutcome.CANCELLED)
+    return TransferReport(transfer.rid, transfer.epoch, TransferOutcome.FAILED, detail="this executor moves no KV")
 
 
 def serve_plans(process: Process, load: Callable[[tuple[StepSlot, ...]], PlanRunner]) -> None:
@@ -32,8 +74,8 @@ def serve_plans(process: Process, load: Callable[[tuple[StepSlot, ...]], PlanRun
     """
     signal.signal(signal.SIGTERM, signal.SIG_DFL)
     config, scheduler = process.config, process.peer("scheduler")
-    inbox, outbox = process.inbox(scheduler, StepPlan), process.outbox(scheduler)
-    shape = StepShape(config.max_num_seqs, config.max_num_batched_tokens)
+    inbox, outbox = process.inbox(scheduler, *TO_EXECUTOR), process.outbox(scheduler)
+    shape = StepShape(config.max_num_seqs, config.max_num_batched_tokens, config.num_speculative_tokens)
     runner = load(step_slots(process.memory(steps_name(scheduler)), shape, slots_for_depth(config.pipeline_depth)))
     hello = runner.hello
     outbox.send(hello)
@@ -41,18 +83,7 @@ def serve_plans(process: Process, load: Callable[[tuple[StepSlot, ...]], PlanRun
     process.row["vocab_size"] = hello.vocab_size
     tokens = hello.num_blocks * hello.block_size
     process.report(State.READY, f"KV cache of {tokens:,} tokens, requests of up to {hello.max_model_len:,}")
+    loop = ExecutorLoop(runner, inbox, outbox, process.row)
     while not process.stopping:
         process.wait()
-        for plan in inbox.drain(1):  # the next plan is there when a step ends: one turn of the loop for each
-            began_ns = process.row["step_began"] = time.monotonic_ns()
-            try:
-                done = runner.run(plan)
-            except BadMessage as error:
-                inbox.reject(error)
-                continue
-            finally:
-                process.row["step_began"] = 0
-            outbox.send(done)
-            process.row.add("steps_run")
-            process.row.add("step_seconds", time.monotonic_ns() - began_ns)
-            process.row.add("row_errors", len(done.errors))
+        loop.turn()

@@ -1,5 +1,5 @@
-"""What the executor remembers of its rows from step to step: sampling rule, biases and masks, last
-sampled token, block table.
+"""What the executor remembers of its rows from step to step: sampling rule, biases and masks, wanted
+log-probabilities, block table, and where they stand (cursors.py).
 
 A row is a request's place for as long as the scheduler lets it have it. Nothing here knows requests.
 """
@@ -12,8 +12,9 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
-from ...ipc.messages import NewRow
+from ...ipc.messages import NO_LOGPROBS, NewRow
 from ...ipc.plan import Column
+from .cursors import Cursors
 from .sampler import Rules
 
 _SEED_MASK = (1 << 64) - 1
@@ -34,10 +35,13 @@ class _Adjustment(NamedTuple):
 
 
 class Rows:
-    """Columns indexed by row; `tables` is int32 [rows, blocks]."""
+    """Columns indexed by row; `tables` is int32 [rows, blocks].
 
-    def __init__(self, rows: int, blocks: int) -> None:
-        self.last = np.zeros(rows, np.int32)
+    `logprobs` and `prompt_logprobs` are of how many best tokens, or NO_LOGPROBS.
+    """
+
+    def __init__(self, rows: int, blocks: int, most_drafts: int = 0) -> None:
+        self.cursors = Cursors(rows, most_drafts)
         self.tables = np.zeros((rows, blocks), np.int32)
         self.rules = Rules(
             np.zeros(rows, np.float32),
@@ -46,6 +50,8 @@ class Rows:
             np.zeros(rows, np.float64),
             np.zeros(rows, np.uint64),
         )
+        self.logprobs = np.full(rows, NO_LOGPROBS, np.int64)
+        self.prompt_logprobs = np.full(rows, NO_LOGPROBS, np.int64)
         self._adjustments: dict[int, _Adjustment] = {}
 
     def admit(self, new: NewRow) -> None:
@@ -55,7 +61,10 @@ class Rows:
         rules.top_k[new.row] = max(0, sampling.top_k)
         rules.top_p[new.row] = sampling.top_p
         rules.min_p[new.row] = sampling.min_p
-        rules.seed[new.row] = sampling.seed & _SEED_MASK
+        rules.seed[new.row] = new.seed & _SEED_MASK
+        self.logprobs[new.row] = sampling.logprobs
+        self.prompt_logprobs[new.row] = sampling.prompt_logprobs
+        self.cursors.reset(new.row)
         self._adjustments.pop(new.row, None)
         if sampling.biased or new.masked_token_ids:
             self._adjustments[new.row] = _Adjustment(

@@ -1,8 +1,8 @@
 """Runs step plans: the executor without wires.
 
 Plans are run in the order in which they come; the results of one are in `rows` before the next begins.
-So a plan may name tokens that the scheduler has not seen yet (flag LAST). Nothing that a plan's tokens or
-a row's numbers hold can raise: such rows fail one by one.
+So a plan may name tokens and drafts that the scheduler has not seen yet (flag LAST). Nothing that a plan's
+tokens or a row's numbers hold can raise: such rows fail one by one.
 """
 
 from __future__ import annotations
@@ -10,7 +10,6 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-import numpy as np
 import torch
 
 from ...common.config import Config
@@ -20,18 +19,22 @@ from ...ipc.plan import StepSlot, checked_slot
 from .attention.backend import Backend
 from .attention.cpu import CpuAttention
 from .batch import Batch, build_batch
+from .draft.prompt_lookup import PromptLookup
+from .head import Head
 from .kv_cache import KvCache
 from .machine import available_memory
 from .models.llama import Llama
 from .rows import Rows
-from .sampler import Sampled, sample
 from .sizing import size_cache
+from .verify import Indices, verify, write_results
 from .weights.checkpoint import open_checkpoint, weight_bytes
 from .weights.source import Weights
+from .work import work_of
 
 BACKENDS: dict[str, Backend] = {"cpu": CpuAttention}
 """What --backend names."""
 
+_NOT_FINITE = "the logits are not finite"
 _DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16}
 
 
@@ -39,7 +42,14 @@ class Runner:
     """A loaded model with its KV cache and rows, and the step slots it reads from and writes to."""
 
     def __init__(
-        self, model: Llama, cache: KvCache, rows: Rows, slots: Sequence[StepSlot], backend: Backend, hello: Hello
+        self,
+        model: Llama,
+        cache: KvCache,
+        rows: Rows,
+        slots: Sequence[StepSlot],
+        backend: Backend,
+        hello: Hello,
+        lookup: PromptLookup | None,
     ) -> None:
         self.hello = hello
         self._slots = slots
@@ -47,21 +57,30 @@ class Runner:
         self._cache = cache
         self._rows = rows
         self._backend = backend
+        self._head = Head(model, rows, hello.vocab_size)
+        self._lookup = lookup
 
     @torch.inference_mode()
     def run(self, plan: StepPlan) -> StepDone:
-        """Run one step and leave the sampled tokens in its slot. Raises BadMessage for a plan that is none."""
+        """Run one step and leave its results in its slot. Raises BadMessage for a plan that is none."""
         slot = checked_slot(plan, self._slots)
+        batch = self._take(plan, slot)
+        errors = {chunk.index: "the model takes text only" for chunk in plan.media if chunk.images}
+        errors |= self._unknown_tokens(batch)
+        hidden = self._forward(batch)
+        errors |= self._sample(plan, slot, batch, hidden)
+        scored = self._head.score_prompts(batch, hidden, slot)
+        errors |= dict.fromkeys(scored.tolist(), _NOT_FINITE)
+        return StepDone(plan.step, plan.slot, tuple(RowError(index, errors[index]) for index in sorted(errors)))
+
+    def _take(self, plan: StepPlan, slot: StepSlot) -> Batch:
+        """Put a plan's changes into the rows; the batch that it asks for."""
         for new in plan.new_rows:
             self._rows.admit(new)
         changes = slice(0, plan.blocks)
         self._rows.set_blocks(slot.block_row[changes], slot.block_index[changes], slot.block_id[changes])
-        batch = build_batch(plan, slot, self._rows, self._cache.block_size)
-        errors = self._unknown_tokens(batch)
-        hidden = self._forward(batch)
-        if len(batch.sampling):
-            errors |= self._sample(batch, hidden, slot)
-        return StepDone(plan.step, plan.slot, tuple(RowError(index, errors[index]) for index in sorted(errors)))
+        work = work_of(plan, slot, self._rows.cursors)
+        return build_batch(work, slot, self._rows.tables, self._cache.block_size)
 
     def _unknown_tokens(self, batch: Batch) -> dict[int, str]:
         """Replace token ids outside the vocabulary; the causes by the rows' places in the plan."""
@@ -69,11 +88,9 @@ class Runner:
         unknown = (batch.tokens < 0) | (batch.tokens >= vocab_size)
         if not unknown.any():
             return {}
-        places = np.flatnonzero(unknown)
-        owners = np.searchsorted(batch.spans.first, places, side="right") - 1
         errors = {
-            int(batch.order[owner]): f"token {batch.tokens[place]} is outside the vocabulary of {vocab_size}"
-            for place, owner in zip(places, owners, strict=True)
+            int(place): f"token {token} is outside the vocabulary of {vocab_size}"
+            for place, token in zip(batch.order[batch.owners[unknown]], batch.tokens[unknown], strict=True)
         }
         batch.tokens[unknown] = 0
         return errors
@@ -81,20 +98,32 @@ class Runner:
     def _forward(self, batch: Batch) -> torch.Tensor:
         if len(batch.begun):
             self._cache.clear(torch.from_numpy(batch.begun))
+        if self._lookup is not None:
+            self._lookup.remember(batch.slots, batch.tokens)
         tokens, positions, slots = map(torch.from_numpy, (batch.tokens, batch.positions, batch.slots))
         attention = self._backend(batch.spans, self._cache)
         return self._model.forward(tokens, positions, slots, self._cache, attention)
 
-    def _sample(self, batch: Batch, hidden: torch.Tensor, slot: StepSlot) -> dict[int, str]:
-        """Sample the rows that want it; the causes of those that failed by their places in the plan."""
-        logits = self._model.logits(hidden[torch.from_numpy(batch.last)])
-        rows, positions = batch.rows[batch.sampling], batch.spans.length[batch.sampling]
-        logits = self._rows.adjust(logits, rows, positions)
-        sampled: Sampled = sample(logits, self._rows.rules.of(rows), positions)
-        self._rows.last[rows] = sampled.tokens
-        places = batch.order[batch.sampling]
-        slot.sampled[places] = sampled.tokens
-        return {int(place): "the logits are not finite" for place in places[sampled.failed]}
+    def _sample(self, plan: StepPlan, slot: StepSlot, batch: Batch, hidden: torch.Tensor) -> dict[int, str]:
+        """Sample the rows that want it, and move all rows on; the causes of those that failed, by their places."""
+        cursors, draws = self._rows.cursors, batch.draws
+        sampled = self._head.sample(batch, hidden, slot)
+        verdict = verify(sampled, batch.tokens[draws.place], draws.turns, cursors.most_drafts)
+        rows, places = batch.rows[draws.rows], batch.order[draws.rows]
+        cursors.length[batch.rows] = batch.spans.length
+        cursors.advance(rows, batch.drafts[draws.rows], verdict)
+        self._propose(rows)
+        write_results(slot, plan.rows, places, verdict, cursors.drafted[rows])
+        return dict.fromkeys(places[verdict.failed].tolist(), _NOT_FINITE)
+
+    def _propose(self, rows: Indices) -> None:
+        """Have drafts ready for the next step of these rows."""
+        if self._lookup is None:
+            return
+        cursors = self._rows.cursors
+        for row in rows.tolist():
+            last = int(cursors.pending[row, 0])
+            cursors.propose(row, self._lookup.propose(self._rows.tables[row], int(cursors.length[row]), last))
 
 
 def load_runner(config: Config, slots: Sequence[StepSlot], progress: Callable[[float], None]) -> Runner:
@@ -111,7 +140,9 @@ def load_runner(config: Config, slots: Sequence[StepSlot], progress: Callable[[f
         model = Llama(model_config, Weights(checkpoint, dtype, progress), sizes.max_model_len, cores)
         cache = KvCache(model_config, sizes.num_blocks, config.block_size, dtype)
     torch.set_num_threads(cores)  # after loading, whose threads have set this to one
-    rows = Rows(config.max_num_seqs, -(-sizes.max_model_len // config.block_size))
+    drafts = config.num_speculative_tokens
+    rows = Rows(config.max_num_seqs, -(-sizes.max_model_len // config.block_size), drafts)
+    lookup = PromptLookup(sizes.num_blocks, config.block_size, drafts) if drafts else None
     hello = Hello(
         num_blocks=sizes.num_blocks,
         block_size=config.block_size,
@@ -119,4 +150,4 @@ def load_runner(config: Config, slots: Sequence[StepSlot], progress: Callable[[f
         vocab_size=model_config.vocab_size,
         eos_token_ids=model_config.eos_token_ids,
     )
-    return Runner(model, cache, rows, slots, BACKENDS[config.backend], hello)
+    return Runner(model, cache, rows, slots, BACKENDS[config.backend], hello, lookup)

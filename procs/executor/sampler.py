@@ -14,13 +14,14 @@ import torch
 from ...common.types import GREEDY_BELOW
 from .draw import CANDIDATES, Filters, draw, noise_count
 from .noise import gumbels
+from .verify import Sampled
 
 _NO_CANDIDATES = np.zeros(0, np.int64)
 
 
 @dataclass(frozen=True, slots=True)
 class Rules:
-    """How rows choose their tokens, a column for each parameter of messages.Sampling."""
+    """How rows choose their tokens, a column for the seed and each parameter of messages.Sampling."""
 
     temperature: npt.NDArray[np.float32]
     top_k: npt.NDArray[np.int64]
@@ -39,14 +40,6 @@ class Rules:
 
     def filters(self, row: int) -> Filters:
         return Filters(int(self.top_k[row]), float(self.top_p[row]), float(self.min_p[row]))
-
-
-@dataclass(frozen=True, slots=True)
-class Sampled:
-    """Tokens, and which rows could not be sampled: their highest logit is no finite number."""
-
-    tokens: npt.NDArray[np.int64]
-    failed: npt.NDArray[np.bool_]
 
 
 def sample(logits: torch.Tensor, rules: Rules, positions: npt.NDArray[np.int64]) -> Sampled:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -11,6 +12,7 @@ from ...ipc.messages import Ending
 from .errors import Refusal
 from .live import Choice, LiveRequest
 from .parameters import Route
+from .parts import Part
 
 _OBJECTS: dict[Route, str] = {"completions": "text_completion", "chat": "chat.completion"}
 
@@ -43,12 +45,12 @@ def stop_reason(ending: Ending) -> str | int | None:
 
 
 def failure(choice: Choice, ending: Ending) -> Refusal | None:
-    """The error that a choice ended with, if it was one. A time-out is one only before any text."""
+    """The error that a choice ended with, if it was one. A time-out is one only where its request has no text yet."""
     if ending.finish is Finish.ERROR:
         return Refusal(500, ending.detail or "the request failed")
     if ending.finish is Finish.REJECTED:
         return Refusal(400, ending.detail or "the request can never run on this server")
-    if ending.finish is Finish.TIMEOUT and not choice.sent_chars:
+    if ending.finish is Finish.TIMEOUT and not any(one.sent_chars for one in choice.request.choices):
         return Refusal(504, ending.detail or "the request took too long", code="timeout")
     return None
 
@@ -76,21 +78,21 @@ def usage(request: LiveRequest) -> dict[str, Any]:
     }
 
 
-def whole_answer(head: Head, request: LiveRequest, texts: Sequence[str]) -> dict[str, Any]:
-    """The answer in one piece; `texts` are those of the choices, in order."""
-    choices = [_whole_choice(head.route, choice, text) for choice, text in zip(request.choices, texts, strict=True)]
-    return {**head.members(), "choices": choices, "usage": usage(request)}
+def whole_answer(head: Head, request: LiveRequest, parts: Sequence[Part]) -> str:
+    """The JSON of the answer in one piece; each of `parts` is all of a choice, in order."""
+    choices = [_whole_choice(head.route, choice, part) for choice, part in zip(request.choices, parts, strict=True)]
+    return f'{to_json(head.members())[:-1]},"choices":[{",".join(choices)}],"usage":{to_json(usage(request))}}}'
 
 
-def _whole_choice(route: Route, choice: Choice, text: str) -> dict[str, Any]:
+def _whole_choice(route: Route, choice: Choice, part: Part) -> str:
     assert choice.ending is not None
-    content: dict[str, Any] = {"text": text}
+    content: dict[str, Any] = {"text": part.text}
     if route == "chat":
-        content = {"message": {"role": "assistant", "content": text, "refusal": None}}
-    return {
-        "index": choice.index,
-        **content,
-        "logprobs": None,
-        "finish_reason": finish_reason(choice.ending),
-        "stop_reason": stop_reason(choice.ending),
-    }
+        content = {"message": {"role": "assistant", "content": part.text, "refusal": None}}
+    before = {"index": choice.index, **content}
+    after = {"finish_reason": finish_reason(choice.ending), "stop_reason": stop_reason(choice.ending)}
+    return f'{to_json(before)[:-1]},"logprobs":{part.logprobs},{to_json(after)[1:]}'
+
+
+def to_json(value: Any) -> str:
+    return json.dumps(value, separators=(",", ":"))

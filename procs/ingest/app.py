@@ -47,6 +47,7 @@ def make_app(service: Service) -> Starlette:
             Route("/v1/chat/completions", Generate(service, "chat"), methods=["POST"]),
             Route("/v1/models", routes.models, methods=["GET"]),
             Route("/v1/requests/{id}/abort", routes.abort, methods=["POST"]),
+            Route("/reset_prefix_cache", routes.reset_prefix_cache, methods=["POST"]),
             Route("/tokenize", routes.tokenize, methods=["POST"]),
             Route("/detokenize", routes.detokenize, methods=["POST"]),
             Route("/metrics", routes.metrics, methods=["GET"]),

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import secrets
 from collections.abc import Sequence
+from typing import NamedTuple
 
 from ...common.types import SamplingParams
-from ...ipc.messages import Limits, Sampling
+from ...ipc.messages import NO_LOGPROBS, Limits, Sampling
 from ...ipc.ring import Tokens
 from .live import Choice, LiveRequest
 from .table import Table
@@ -15,16 +16,24 @@ _MASK = 2**64 - 1
 _GOLDEN = 0x9E3779B97F4A7C15
 
 
+class EncodedPrompt(NamedTuple):
+    """The ids of a prompt, and the hashes of its full blocks: none without a prefix cache."""
+
+    tokens: Tokens
+    digests: bytes = b""
+
+
 def add_choices(
-    request: LiveRequest, prompts: Sequence[Tokens], params: SamplingParams, table: Table, max_model_len: int
+    request: LiveRequest, prompts: Sequence[EncodedPrompt], params: SamplingParams, table: Table, max_model_len: int
 ) -> None:
     """Give a request `n` choices for each prompt, in the order of the prompts."""
-    for prompt_index, prompt in enumerate(prompts):
-        limits = _limits(params, max_model_len - len(prompt))
+    sampling = _sampling(params, bool(request.echoes))
+    for prompt_index, (tokens, digests) in enumerate(prompts):
+        limits = _limits(params, max_model_len - len(tokens))
         for number in range(params.n):
             index = prompt_index * params.n + number
-            sampling = _sampling(params, index)
-            request.choices.append(Choice(request, table.new_rid(), index, prompt_index, prompt, sampling, limits))
+            rid, seed = table.new_rid(), choice_seed(params.seed, index)
+            request.choices.append(Choice(request, rid, seed, index, prompt_index, tokens, digests, sampling, limits))
 
 
 def _limits(params: SamplingParams, room: int) -> Limits:
@@ -33,16 +42,19 @@ def _limits(params: SamplingParams, room: int) -> Limits:
     return Limits(most, min(params.min_tokens, most), params.ignore_eos, tuple(map(int, params.stop_token_ids)))
 
 
-def _sampling(params: SamplingParams, index: int) -> Sampling:
+def _sampling(params: SamplingParams, echo: bool) -> Sampling:
+    """`echo`: the prompt belongs to the text, and has log-probabilities where that has any."""
     biases = dict(params.logit_bias)
+    logprobs = NO_LOGPROBS if params.logprobs is None else params.logprobs
     return Sampling(
         temperature=0.0 if params.greedy else params.temperature,
         top_k=max(params.top_k, 0),
         top_p=params.top_p,
         min_p=params.min_p,
-        seed=choice_seed(params.seed, index),
         biased=tuple(biases),
         biases=tuple(biases.values()),
+        logprobs=logprobs,
+        prompt_logprobs=logprobs if echo else NO_LOGPROBS,
     )
 
 

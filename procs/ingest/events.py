@@ -1,4 +1,4 @@
-"""The events of a stream as bytes. What is the same in all chunks of a choice is put into JSON once.
+"""The events of a stream as text. What is the same in all chunks of a choice is put into JSON once.
 
 A chunk with text costs one escape of its delta and one join: ingest's share of a token at 256 streams is
 20 us. Text is escaped to ASCII: U+2028 and its like are letters in JSON but line ends to some clients.
@@ -6,16 +6,17 @@ A chunk with text costs one escape of its delta and one join: ingest's share of 
 
 from __future__ import annotations
 
-import json
 from json.encoder import encode_basestring_ascii
 from typing import Any
 
-from .answers import Head, finish_reason, stop_reason, usage
+from .answers import Head, finish_reason, stop_reason, to_json, usage
 from .errors import Refusal, error_object
 from .live import LiveRequest, News
+from .parts import Part
 
 DONE = b"data: [DONE]\n\n"
 _SLOT = "\0"
+_SLOT_JSON = to_json(_SLOT)
 
 
 class Events:
@@ -25,22 +26,27 @@ class Events:
         self._head = head
         self._chat = head.route == "chat"
         self._include_usage = include_usage
-        self._parts = [self._around(index) for index in range(choices)]
+        self._around = [self._pieces(index) for index in range(choices)]
         self._begun = [not self._chat] * choices
 
-    def of(self, news: News) -> str:
-        """The events that tell one choice's news: the role, the text, the end, each if it is due."""
-        choice, delta, ending = news
+    def of(self, news: News, part: Part) -> str:
+        """The events that tell one choice's news: the role, the text, the end, each if it is due.
+
+        The log-probabilities of tokens that have no text, as EOS has none, come with the end.
+        """
+        index, ending, logprobs = news.choice.index, news.ending, part.logprobs
         found = ""
-        if not self._begun[choice.index]:
-            self._begun[choice.index] = True
-            found = self._chunk(choice.index, {"role": "assistant", "content": ""})
-        if delta:
-            before, after = self._parts[choice.index]
-            found += before + encode_basestring_ascii(delta) + after
+        if not self._begun[index]:
+            self._begun[index] = True
+            found = self._chunk(index, {"role": "assistant", "content": ""}).replace(_SLOT_JSON, "null", 1)
+        if part.text:
+            before, between, after = self._around[index]
+            found += before + encode_basestring_ascii(part.text) + between + logprobs + after
+            logprobs = "null"
         if ending is not None:
             content: str | dict[str, str] = {} if self._chat else ""
-            found += self._chunk(choice.index, content, finish_reason(ending), stop_reason(ending))
+            chunk = self._chunk(index, content, finish_reason(ending), stop_reason(ending))
+            found += chunk.replace(_SLOT_JSON, logprobs, 1)
         return found
 
     def usage(self, request: LiveRequest) -> str:
@@ -49,19 +55,20 @@ class Events:
             return ""
         return _event({**self._head.members(streamed=True), "choices": [], "usage": usage(request)})
 
-    def _around(self, index: int) -> tuple[str, str]:
-        """What stands before and after the delta in a chunk of text."""
+    def _pieces(self, index: int) -> tuple[str, str, str]:
+        """What stands before, between and after the delta and its log-probabilities in a chunk of text."""
         content: str | dict[str, str] = {"content": _SLOT} if self._chat else _SLOT
-        before, after = self._chunk(index, content).split(json.dumps(_SLOT))
-        return before, after
+        before, between, after = self._chunk(index, content).split(_SLOT_JSON)
+        return before, between, after
 
     def _chunk(
         self, index: int, content: str | dict[str, str], finish: str | None = None, stop: str | int | None = None
     ) -> str:
+        """A chunk with a slot for its log-probabilities."""
         choice = {
             "index": index,
             "delta" if self._chat else "text": content,
-            "logprobs": None,
+            "logprobs": _SLOT,
             "finish_reason": finish,
             "stop_reason": stop,
         }
@@ -75,4 +82,4 @@ def error_event(refusal: Refusal) -> bytes:
 
 
 def _event(value: dict[str, Any]) -> str:
-    return f"data: {json.dumps(value, separators=(',', ':'))}\n\n"
+    return f"data: {to_json(value)}\n\n"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import math
 import time
 import uuid
 from typing import Any
@@ -12,10 +13,12 @@ from starlette.requests import Request
 from starlette.types import Receive, Scope, Send
 
 from ...common.errors import InvalidRequest
+from ...common.types import SamplingParams
+from ...ipc.messages import CacheKeys
 from ...ipc.ring import Tokens
 from .answers import Head, first_choices
 from .body import Body, parse, read_body
-from .choices import add_choices
+from .choices import EncodedPrompt, add_choices
 from .errors import Refusal, as_refusal
 from .health import ModelLimits
 from .live import LiveRequest
@@ -66,18 +69,34 @@ class Generate:
         count = len(prompts) * params.n
         if count > table.capacity:
             raise InvalidRequest(f"a request may have at most {table.capacity} choices; this one has {count}", "n")
-        request = LiveRequest(request_id, params.stop, params.include_stop_str_in_output, params.skip_special_tokens)
+        request = self._live(request_id, params)
         table.reserve(count)
         try:
-            tokens = []
+            encoded = []
             for prompt in prompts:
-                tokens.append(await self._encode(prompt, limits.max_model_len))
+                tokens = await self._encode(prompt, limits.max_model_len)
+                encoded.append(EncodedPrompt(tokens, await self._digests(tokens, request.keys)))
+                if parameters.echo:
+                    request.echoes.append(self._service.prompts.shown(prompt))
                 await asyncio.sleep(0)  # streams go first: a thousand short prompts take a second
-            add_choices(request, tokens, params, table, limits.max_model_len)
+            add_choices(request, encoded, params, table, limits.max_model_len)
             table.open(request)
         finally:
             table.release(count)
         return request
+
+    def _live(self, request_id: str, params: SamplingParams) -> LiveRequest:
+        """A request without choices; its time begins to run."""
+        timeout_s = params.timeout or self._service.config.request_timeout_s
+        return LiveRequest(
+            request_id,
+            params.stop,
+            params.include_stop_str_in_output,
+            params.skip_special_tokens,
+            keys=CacheKeys(salt=params.cache_salt or ""),
+            priority=params.priority,
+            deadline_s=time.monotonic() + timeout_s if timeout_s else math.inf,
+        )
 
     def _prompts(self, body: Body, vocab_size: int) -> list[Any]:
         if self._route == "chat":
@@ -93,6 +112,10 @@ class Generate:
         ids = prompt if isinstance(prompt, list) else await prompts.of_text(prompt, longest)
         return fitting(ids, longest, "prompt")
 
+    async def _digests(self, tokens: Tokens, keys: CacheKeys) -> bytes:
+        config = self._service.config
+        return await self._service.prompts.digests(tokens, config.block_size, keys) if config.prefix_cache else b""
+
     async def _answer(
         self, request: LiveRequest, parameters: Parameters, head: Head, receive: Receive, send: Send
     ) -> None:
@@ -100,9 +123,9 @@ class Generate:
         began_s = time.monotonic()
         try:
             if parameters.stream:
-                await send_stream(request, head, parameters.include_usage, send)
+                await send_stream(request, head, self._service.names, parameters.include_usage, send)
             else:
-                await send_whole(request, head, send)
+                await send_whole(request, head, self._service.names, send)
         finally:
             watch.cancel()
             self._service.table.close(request)

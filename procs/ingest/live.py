@@ -1,59 +1,105 @@
 """A live request: what ingest knows of it until its last byte is sent, and the mail of its choices.
 
-A request is what a client sent; it has one choice for each text that comes back, and each choice is a
-request of its own to the engine. News of a choice wait in its mailbox, where deltas merge while the client
-is slow, so that a stream takes no more memory than its text. Prompt ids, generated ids and characters
-sent are kept, so that a choice can be handed to the engine again.
+A request is what a client sent; it has one choice for each text that comes back. The choices of a prompt are
+handed to the engine together, and each is a request of its own there. News of a choice wait in its mailbox,
+where deltas merge while the client is slow, so that a stream takes no more memory than its text. Prompt
+ids, generated ids and characters sent are kept, so that a choice can be handed to the engine again.
 """
 
 from __future__ import annotations
 
 import asyncio
+import math
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from ...ipc.messages import Ending, Limits, Sampling
+import numpy as np
+
+from ...ipc.logprobs import Words
+from ...ipc.messages import CacheKeys, Ending, Limits, Sampling
 from ...ipc.ring import Tokens
 from .errors import Refusal
+
+_NO_KEYS = CacheKeys()
+
+
+class NewTokens(NamedTuple):
+    """Tokens of a choice that wants log-probabilities, and these: None if they were lost on the way."""
+
+    ids: Tokens
+    words: Words | None
 
 
 @dataclass(slots=True, eq=False)
 class Choice:
-    """One text that a client waits for. `index` is its place in the answer, `prompt_index` that of its prompt."""
+    """One text that a client waits for. `index` is its place in the answer, `prompt_index` that of its prompt.
+
+    `digests` are the hashes of the prompt's full blocks, or nothing without a prefix cache.
+    """
 
     request: LiveRequest
     rid: int
+    seed: int
     index: int
     prompt_index: int
     prompt: Tokens
+    digests: bytes
     sampling: Sampling
     limits: Limits
     epoch: int = 0
     generated: bytearray = field(default_factory=bytearray)
     """The ids generated so far: int32, little-endian."""
+    prompt_words: list[Words] = field(default_factory=list)
+    """The log-probabilities of the prompt's tokens from the second on, if they are wanted."""
+    held: list[NewTokens] = field(default_factory=list)
+    """Tokens that came without text, whose log-probabilities go with the next that there is."""
     sent_chars: int = 0
     mail: str = ""
+    mailed: list[NewTokens] = field(default_factory=list)
     ending: Ending | None = None
     in_mail: bool = False
 
+    def add(self, ids: bytes, words: Words | None) -> None:
+        """Take in generated tokens; `words` are their log-probabilities, a view of a message about many requests."""
+        self.generated += ids
+        if ids and self.sampling.logprobs >= 0:
+            self.held.append(NewTokens(np.frombuffer(ids, np.int32), None if words is None else words.copy()))
+
 
 class News(NamedTuple):
-    """What is new of a choice: text, and how it ended, if it has."""
+    """What is new of a choice: text, how it ended, if it has, and the tokens if log-probabilities are wanted."""
 
     choice: Choice
     delta: str
     ending: Ending | None
+    tokens: list[NewTokens]
 
 
 class LiveRequest:
     """A client's request and the mail of its choices; one coroutine reads it."""
 
-    def __init__(self, request_id: str, stop: tuple[str, ...], include_stop: bool, skip_special: bool) -> None:
+    def __init__(
+        self,
+        request_id: str,
+        stop: tuple[str, ...],
+        include_stop: bool,
+        skip_special: bool,
+        *,
+        keys: CacheKeys = _NO_KEYS,
+        priority: int = 0,
+        deadline_s: float = math.inf,
+    ) -> None:
+        """`deadline_s` is when the client wants no more, on the monotonic clock; a lower `priority` goes first."""
         self.id = request_id
         self.stop = stop
         self.include_stop = include_stop
         self.skip_special = skip_special
+        self.keys = keys
+        self.priority = priority
+        self.deadline_s = deadline_s
         self.choices: list[Choice] = []
+        self.echoes: list[str] = []
+        """The texts of the prompts, in order, if each choice's text is to begin with its own."""
         self.gone = False
         """Whether the client has left."""
         self._failure: Refusal | None = None
@@ -63,6 +109,8 @@ class LiveRequest:
     def post(self, choice: Choice, delta: str, ending: Ending | None = None) -> None:
         """Put news of a choice into its mailbox and wake the reader."""
         choice.mail += delta
+        choice.mailed += choice.held
+        choice.held.clear()
         choice.ending = choice.ending or ending
         if not choice.in_mail:
             choice.in_mail = True
@@ -98,8 +146,8 @@ class LiveRequest:
 
 
 def _take(choice: Choice) -> News:
-    news = News(choice, choice.mail, choice.ending)
+    news = News(choice, choice.mail, choice.ending, choice.mailed)
     choice.sent_chars += len(choice.mail)
-    choice.mail = ""
+    choice.mail, choice.mailed = "", []
     choice.in_mail = False
     return news

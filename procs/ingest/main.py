@@ -105,7 +105,7 @@ class Ingest:
                 self._service.table.deliver(text)
             except BadMessage as error:
                 self._texts.reject(error)
-        self._submitter.retry()
+        self._push()
         if _has_more(self._texts):
             self._loop.call_soon(self._take_texts)
 
@@ -127,7 +127,11 @@ class Ingest:
 
     def _retry(self) -> None:
         self._retrying = False
-        self._submitter.retry()
+        self._push()
+
+    def _push(self) -> None:
+        """Hand over what waits for room; what has waited for too long ends."""
+        self._service.table.time_out(self._submitter.retry())
 
 
 def _descriptor(inbox: Inbox) -> int:

@@ -32,6 +32,9 @@ _SAMPLING = (
     "ignore_eos",
     "include_stop_str_in_output",
     "skip_special_tokens",
+    "priority",
+    "timeout",
+    "cache_salt",
 )
 """Fields that SamplingParams knows by the same name and checks."""
 
@@ -41,9 +44,6 @@ def _both(*neutral: Any) -> dict[Route, tuple[Any, ...]]:
 
 
 _NOT_YET: dict[str, dict[Route, tuple[Any, ...]]] = {
-    "logprobs": {"completions": (), "chat": (False,)},
-    "top_logprobs": {"chat": ()},
-    "echo": {"completions": (False,)},
     "suffix": {"completions": ("",)},
     "presence_penalty": _both(0, 0.0),
     "frequency_penalty": _both(0, 0.0),
@@ -52,12 +52,8 @@ _NOT_YET: dict[str, dict[Route, tuple[Any, ...]]] = {
     "structured_outputs": _both(),
     "tools": {"chat": ([],)},
     "tool_choice": {"chat": ("none",)},
-    "priority": _both(0),
-    "timeout": _both(),
 }
 """Documented fields that wait for their turn: the routes that have them, the values that change nothing."""
-
-MAX_SALT_CHARS = 1024
 
 _TEMPLATES = ("chat_template", "chat_template_kwargs")
 """Fields that would let a client run a template of its own in the server."""
@@ -65,24 +61,25 @@ _TEMPLATES = ("chat_template", "chat_template_kwargs")
 
 @dataclass(frozen=True, slots=True)
 class Parameters:
-    """How to generate, and how to send what was generated."""
+    """How to generate, and how to send what was generated. `echo`: after the prompt."""
 
     sampling: SamplingParams
     stream: bool
     include_usage: bool
+    echo: bool
 
 
 def read_parameters(body: Body, route: Route, vocab_size: int) -> Parameters:
     """The parameters in a request's body. Raises InvalidRequest, which names the field."""
     _refuse_unsupported(body, route)
-    sampling = _sampling(body, route)
+    echo = route == "completions" and flag(body, "echo", False)
+    sampling = _sampling(body, route, echo)
     for name, tokens in (("stop_token_ids", sampling.stop_token_ids), ("logit_bias", dict(sampling.logit_bias))):
         if any(token >= vocab_size for token in tokens):
             raise InvalidRequest(f"{name} holds a token id that is not in 0..{vocab_size - 1}", name)
     _check_best_of(body, sampling.n)
-    _check_cache_salt(body)
     stream = flag(body, "stream", False)
-    return Parameters(sampling, stream, _include_usage(body, stream))
+    return Parameters(sampling, stream, _include_usage(body, stream), echo)
 
 
 def refuse_templates(body: Body) -> None:
@@ -117,17 +114,24 @@ def _same(value: Any, other: Any) -> bool:
     return type(value) is type(other) and value == other
 
 
-def _sampling(body: Body, route: Route) -> SamplingParams:
+def _sampling(body: Body, route: Route, echo: bool) -> SamplingParams:
     given = {name: body[name] for name in _SAMPLING if body.get(name) is not None}
-    name, limit = _max_tokens(body)
+    limit_name, limit = _max_tokens(body)
+    top_name, top = _logprobs(body, route)
     if limit is None and route == "completions":
         limit = DEFAULT_COMPLETION_TOKENS
     try:
-        return SamplingParams(max_tokens=limit, **given)
+        sampling = SamplingParams(max_tokens=limit, logprobs=top, **given)
     except InvalidRequest as error:
-        if error.param != "max_tokens":
+        name = {"max_tokens": limit_name, "logprobs": top_name}.get(error.param or "")
+        if error.param is None or name is None:
             raise
-        raise InvalidRequest(str(error).replace("max_tokens", name), name) from None
+        raise InvalidRequest(str(error).replace(error.param, name), name) from None
+    if sampling.max_tokens == 0 and not echo:
+        raise InvalidRequest(
+            f"{limit_name} must be at least 1, unless the prompt of a completion is echoed", limit_name
+        )
+    return sampling
 
 
 def _max_tokens(body: Body) -> tuple[str, Any]:
@@ -140,18 +144,20 @@ def _max_tokens(body: Body) -> tuple[str, Any]:
     return "max_completion_tokens", new
 
 
+def _logprobs(body: Body, route: Route) -> tuple[str, Any]:
+    """How many alternatives each token has, None for no log-probabilities, and the name of that number's field."""
+    if route == "completions":
+        return "logprobs", body.get("logprobs")
+    wanted, top = flag(body, "logprobs", False), body.get("top_logprobs")
+    if top is not None and not wanted:
+        raise InvalidRequest("top_logprobs needs logprobs to be true", "top_logprobs")
+    return "top_logprobs", 0 if wanted and top is None else top
+
+
 def _check_best_of(body: Body, n: int) -> None:
     best_of = body.get("best_of")
     if best_of is not None and not _same(best_of, n):
         raise InvalidRequest(f"best_of must be the same as n, which is {n}", "best_of")
-
-
-def _check_cache_salt(body: Body) -> None:
-    # Nothing to hand on: there is no prefix cache yet. Every request computes its whole prompt, in blocks that are
-    # its own, and so shares nothing with any tenant.
-    salt = body.get("cache_salt")
-    if salt is not None and not (isinstance(salt, str) and 1 <= len(salt) <= MAX_SALT_CHARS):
-        raise InvalidRequest(f"cache_salt must be a string of 1 to {MAX_SALT_CHARS:,} characters", "cache_salt")
 
 
 def _include_usage(body: Body, stream: bool) -> bool:

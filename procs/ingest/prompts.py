@@ -1,7 +1,8 @@
-"""From a request's prompt or messages to token ids, within the model's limits.
+"""From a request's prompt or messages to token ids, within the model's limits, and to the hashes of their blocks.
 
 Long texts are refused by their size where that is enough, and tokenised in a worker thread otherwise (the
-tokenizer lets go of the interpreter), so that no stream waits; short ones are done on the spot.
+tokenizer lets go of the interpreter), so that no stream waits; short ones are done on the spot. Hashing is done
+likewise.
 """
 
 from __future__ import annotations
@@ -14,7 +15,9 @@ from typing import Any, TypeVar
 import numpy as np
 
 from ...common.errors import InvalidRequest
+from ...ipc.messages import CacheKeys
 from ...ipc.ring import Tokens
+from ..block_hash import chain
 from .literal import Separator
 from .messages import Message, read_messages, strings
 from .template import ChatTemplate
@@ -24,6 +27,9 @@ Prompt = str | list[int]
 
 INLINE_CHARS = 4096
 """A text of so many characters takes about 1 ms; waking a thread for less costs more than it saves."""
+
+INLINE_HASHED_TOKENS = 4096
+"""So many tokens are hashed in 0.3 ms in blocks of 16, and in a few ms in blocks of 1."""
 
 _WORKERS = 2
 _T = TypeVar("_T")
@@ -39,13 +45,17 @@ class Prompts:
         self._template = None if source is None else ChatTemplate(source, tokenizer.special_tokens)
         self._workers = ThreadPoolExecutor(_WORKERS, "tokenise")
 
+    @property
+    def tokenizer(self) -> ModelTokenizer:
+        return self._tokenizer
+
     def close(self) -> None:
         self._workers.shutdown(wait=False, cancel_futures=True)
 
     async def of_text(self, text: str, max_model_len: int) -> list[int]:
         """The ids of a completion's prompt. Raises InvalidRequest if the text is far too long."""
         self._check_size(len(text), max_model_len, "prompt")
-        return await self._run(len(text), lambda: self._tokenizer.encode_prompt(text))
+        return await self._run(len(text) <= INLINE_CHARS, lambda: self._tokenizer.encode_prompt(text))
 
     async def of_messages(self, value: Any, max_model_len: int) -> list[int]:
         """The ids of a conversation, up to where the assistant speaks. Raises InvalidRequest."""
@@ -57,7 +67,15 @@ class Prompts:
         self._check_size(sum(len(message["content"]) for message in messages), max_model_len, "messages")
         template = self._template
         chars = sum(map(len, strings(messages)))
-        return await self._run(chars, lambda: self._encode_messages(template, messages))
+        return await self._run(chars <= INLINE_CHARS, lambda: self._encode_messages(template, messages))
+
+    async def digests(self, tokens: Tokens, block_size: int, keys: CacheKeys) -> bytes:
+        """The hashes of a prompt's full blocks, 32 bytes each (../block_hash.py)."""
+        return await self._run(len(tokens) <= INLINE_HASHED_TOKENS, lambda: chain(tokens, block_size, keys, ()))
+
+    def shown(self, prompt: Prompt) -> str:
+        """A prompt as text: what was sent, or the text of the ids that were."""
+        return prompt if isinstance(prompt, str) else self._tokenizer.decode(prompt)
 
     def text_of(self, value: Any) -> str:
         """The text of a list of token ids. Raises InvalidRequest."""
@@ -79,8 +97,8 @@ class Prompts:
         if chars > most:
             raise too_long(f"at least {chars * max_model_len // most}", max_model_len, param)
 
-    async def _run(self, chars: int, work: Callable[[], _T]) -> _T:
-        if chars <= INLINE_CHARS:
+    async def _run(self, inline: bool, work: Callable[[], _T]) -> _T:
+        if inline:
             return work()
         return await asyncio.get_running_loop().run_in_executor(self._workers, work)
 

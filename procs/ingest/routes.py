@@ -1,4 +1,4 @@
-"""The routes that generate nothing: models, tokens, aborts, probes, metrics."""
+"""The routes that generate nothing: models, tokens, aborts, the prefix cache, probes, metrics."""
 
 from __future__ import annotations
 
@@ -6,10 +6,11 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 
 from ...common.errors import InvalidRequest
-from .body import parse, read_body
+from ...common.types import Finish
+from .body import Body, parse, read_body
 from .errors import Refusal, quoted
 from .metrics import CONTENT_TYPE, exposition
-from .parameters import refuse_templates
+from .parameters import flag, refuse_templates
 from .service import Service
 
 
@@ -42,6 +43,18 @@ class Routes:
         if not self._service.table.abort(request_id):
             raise Refusal(404, f"no request {quoted(request_id)} is running", param="id", code="request_not_found")
         return JSONResponse({"id": request_id, "status": "aborted"})
+
+    async def reset_prefix_cache(self, http: Request) -> Response:
+        """Forget the prefix cache; with `force` as soon as the requests that run have ended."""
+        data = await read_body(http)
+        body = parse(data) if data.strip() else Body()
+        force = flag(body, "force", False)
+        body.check_numbers()
+        self._service.limits()
+        ending = await self._service.table.reset_cache(force)
+        if ending.finish is not Finish.STOP:
+            raise Refusal(409, ending.detail or "requests are running", code="requests_running")
+        return JSONResponse({"status": "reset"})
 
     async def tokenize(self, http: Request) -> Response:
         """Text or messages to ids, the same that a request to generate would have."""

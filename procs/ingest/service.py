@@ -13,6 +13,7 @@ from .health import Health, ModelLimits, look, model_limits
 from .prompts import Prompts
 from .submit import Submitter
 from .table import Table
+from .token_names import TokenNames
 
 
 class Service:
@@ -23,6 +24,7 @@ class Service:
     ) -> None:
         self.config = config
         self.prompts = prompts
+        self.names = TokenNames(prompts.tokenizer)
         self.board = board
         self.row = row
         self.submitter = submitter

@@ -6,35 +6,36 @@ event. `send` waits while the client's connection is full, and meanwhile deltas 
 
 from __future__ import annotations
 
-import json
-
 from starlette.types import Send
 
 from .answers import Head, failure, whole_answer
 from .errors import Refusal
 from .events import DONE, Events, error_event
-from .live import LiveRequest, News
+from .live import LiveRequest, News, NewTokens
+from .parts import Parts
+from .token_names import TokenNames
 
 _EVENT_STREAM = [(b"content-type", b"text/event-stream; charset=utf-8"), (b"cache-control", b"no-cache")]
 
 
-async def send_stream(request: LiveRequest, head: Head, include_usage: bool, send: Send) -> None:
+async def send_stream(request: LiveRequest, head: Head, names: TokenNames, include_usage: bool, send: Send) -> None:
     """Send a request's text as it comes. Raises Refusal if it fails before there is any."""
     news = await _good_news(request)
     if request.gone:
         return
     await send({"type": "http.response.start", "status": 200, "headers": _EVENT_STREAM})
     try:
-        await _send_events(request, news, Events(head, len(request.choices), include_usage), send)
+        parts = [Parts(choice, head.route, names) for choice in request.choices]
+        await _send_events(request, news, parts, Events(head, len(parts), include_usage), send)
     except Refusal as refusal:
         await _send_piece(send, error_event(refusal), more=False)
 
 
-async def _send_events(request: LiveRequest, news: list[News], events: Events, send: Send) -> None:
-    left = len(request.choices)
+async def _send_events(request: LiveRequest, news: list[News], parts: list[Parts], events: Events, send: Send) -> None:
+    left = len(parts)
     while not request.gone:
         left -= sum(one.ending is not None for one in news)
-        piece = "".join([events.of(one) for one in news])
+        piece = "".join([events.of(one, await parts[one.choice.index].take(one.delta, one.tokens)) for one in news])
         if not left:
             await _send_piece(send, (piece + events.usage(request)).encode() + DONE, more=False)
             return
@@ -42,18 +43,23 @@ async def _send_events(request: LiveRequest, news: list[News], events: Events, s
         news = await _good_news(request)
 
 
-async def send_whole(request: LiveRequest, head: Head, send: Send) -> None:
+async def send_whole(request: LiveRequest, head: Head, names: TokenNames, send: Send) -> None:
     """Send a request's text when all of it is there. Raises Refusal if it fails."""
-    texts = [""] * len(request.choices)
     left = len(request.choices)
+    texts, tokens = [""] * left, [list[NewTokens]() for _ in range(left)]
     while left:
         news = await _good_news(request)
         if request.gone:
             return
-        for choice, delta, ending in news:
-            texts[choice.index] += delta
-            left -= ending is not None
-    content = json.dumps(whole_answer(head, request, texts), separators=(",", ":")).encode()
+        for one in news:
+            texts[one.choice.index] += one.delta
+            tokens[one.choice.index] += one.tokens
+            left -= one.ending is not None
+    parts = [
+        await Parts(choice, head.route, names).take(texts[choice.index], tokens[choice.index])
+        for choice in request.choices
+    ]
+    content = whole_answer(head, request, parts).encode()
     headers = [(b"content-type", b"application/json"), (b"content-length", str(len(content)).encode())]
     await send({"type": "http.response.start", "status": 200, "headers": headers})
     await _send_piece(send, content, more=False)
@@ -62,8 +68,8 @@ async def send_whole(request: LiveRequest, head: Head, send: Send) -> None:
 async def _good_news(request: LiveRequest) -> list[News]:
     """What is new of a request. Raises Refusal if that is a failure."""
     news = await request.news()
-    for choice, _, ending in news:
-        if ending is not None and (refusal := failure(choice, ending)) is not None:
+    for one in news:
+        if one.ending is not None and (refusal := failure(one.choice, one.ending)) is not None:
             raise refusal
     return news
 

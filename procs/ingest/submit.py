@@ -1,18 +1,20 @@
-"""Handing choices to the scheduler: the prompt into the ring, the message onto the wire, in order.
+"""Handing prompts to the scheduler: the ids into the ring, the message onto the wire, in order.
 
-When the ring is full, choices wait here, first come, first served; one that is aborted meanwhile is
-dropped. Who calls: the table of live requests; `retry` is called when text arrives, and by a timer that
-is asked for as long as anything waits.
+All choices of a prompt go in one message. When the ring is full, prompts wait here, first come, first served; a
+choice that is aborted meanwhile is dropped, and one whose time is up is given back. Who calls: the table of live
+requests; `retry` is called when text arrives, and by a timer that is asked for as long as anything waits.
 """
 
 from __future__ import annotations
 
+import math
+import time
 from collections import deque
 from collections.abc import Callable
 
 from ...common.types import Finish
 from ...ipc import codec
-from ...ipc.messages import Abort, Submit, Ticket
+from ...ipc.messages import Abort, ResetCache, Submit, Ticket
 from ...ipc.ring import TokenRing
 from ...ipc.wire import Outbox
 from .live import Choice
@@ -21,13 +23,21 @@ from .live import Choice
 class Submitter:
     """The way to one scheduler."""
 
-    def __init__(self, name: str, ring: TokenRing, outbox: Outbox, retry_later: Callable[[], None]) -> None:
+    def __init__(
+        self,
+        name: str,
+        ring: TokenRing,
+        outbox: Outbox,
+        retry_later: Callable[[], None],
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
         """`name` is this process, to which output sends the text; `retry_later` has `retry` called soon."""
         self._name = name
         self._ring = ring
         self._outbox = outbox
         self._retry_later = retry_later
-        self._backlog: deque[Choice] = deque()
+        self._clock = clock
+        self._backlog: deque[list[Choice]] = deque()
 
     @property
     def prompt_capacity(self) -> int:
@@ -38,41 +48,68 @@ class Submitter:
     def ring_tokens(self) -> int:
         return self._ring.used
 
-    def submit(self, choice: Choice) -> None:
-        """Send a choice, or keep it until there is room for its prompt."""
-        if self._backlog or not self._send(choice):
-            self._backlog.append(choice)
+    def submit(self, choices: list[Choice]) -> None:
+        """Send the choices of a prompt, or keep them until there is room for it."""
+        if self._backlog or not self._send(choices):
+            self._backlog.append(choices)
         self._watch()
 
     def abort(self, choice: Choice, reason: Finish, keep: int) -> bool:
         """End a choice; false if it was still waiting here, so that the scheduler never hears of it."""
-        if choice in self._backlog:
-            self._backlog.remove(choice)
-            return False
+        for waiting in self._backlog:
+            if choice in waiting:
+                waiting.remove(choice)
+                if not waiting:
+                    self._backlog.remove(waiting)
+                return False
         self._outbox.send(Abort(choice.rid, choice.epoch, reason, keep))
         self._watch()
         return True
 
-    def retry(self) -> None:
-        """Send what waits, as far as there is room."""
+    def reset_cache(self, rid: int, force: bool) -> None:
+        """Have the prefix cache forgotten. The answer is the ending of `rid`."""
+        ticket = Ticket(self._name, stop=(), include_stop=False, skip_special=True, min_tokens=0)
+        self._outbox.send(ResetCache(rid, force, codec.encode(ticket)))
+        self._watch()
+
+    def retry(self) -> list[Choice]:
+        """Send what waits, as far as there is room. Returns the choices whose time was up before."""
         self._outbox.flush()
+        late = self._take_late()
         while self._backlog and self._send(self._backlog[0]):
             self._backlog.popleft()
         self._watch()
+        return late
 
-    def _send(self, choice: Choice) -> bool:
-        position = self._ring.write(choice.prompt)
+    def _take_late(self) -> list[Choice]:
+        late = [choices for choices in self._backlog if self._time_left_s(choices[0]) <= 0]
+        for choices in late:
+            self._backlog.remove(choices)
+        return [choice for choices in late for choice in choices]
+
+    def _time_left_s(self, choice: Choice) -> float:
+        return choice.request.deadline_s - self._clock()
+
+    def _send(self, choices: list[Choice]) -> bool:
+        first, request = choices[0], choices[0].request
+        left_s = self._time_left_s(first)
+        position = self._ring.write(first.prompt) if left_s > 0 else None
         if position is None:
             return False
         self._outbox.send(
             Submit(
-                rid=choice.rid,
-                epoch=choice.epoch,
+                rids=tuple(choice.rid for choice in choices),
+                seeds=tuple(choice.seed for choice in choices),
+                epoch=first.epoch,
                 prompt_at=position,
-                prompt_tokens=len(choice.prompt),
-                sampling=choice.sampling,
-                limits=choice.limits,
-                ticket=self._ticket(choice),
+                prompt_tokens=len(first.prompt),
+                digests=first.digests,
+                keys=request.keys,
+                sampling=first.sampling,
+                limits=first.limits,
+                priority=request.priority,
+                timeout_s=0.0 if left_s == math.inf else left_s,
+                ticket=self._ticket(first),
             )
         )
         return True

@@ -5,13 +5,16 @@ Called by the routes, by the wire from output, and when the process drains or st
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+import asyncio
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from itertools import groupby
 from typing import Protocol
 
 import numpy as np
 
 from ...common.errors import BadMessage
 from ...common.types import Finish
+from ...ipc.logprobs import Words, unpack
 from ...ipc.messages import Ending, Text
 from .errors import Refusal, queue_full
 from .live import Choice, LiveRequest
@@ -20,10 +23,14 @@ from .live import Choice, LiveRequest
 class Engine(Protocol):
     """Where choices are handed to (submit.py)."""
 
-    def submit(self, choice: Choice) -> None: ...
+    def submit(self, choices: list[Choice]) -> None:
+        """Take all choices of a prompt."""
 
     def abort(self, choice: Choice, reason: Finish, keep: int) -> bool:
         """False if the engine never saw the choice: then no ending will come from it."""
+
+    def reset_cache(self, rid: int, force: bool) -> None:
+        """Forget the prefix cache. The answer is the ending of `rid`."""
 
 
 class Table:
@@ -37,6 +44,7 @@ class Table:
         self._reserved = 0
         self._requests: dict[str, LiveRequest] = {}
         self._choices: dict[int, Choice] = {}
+        self._resets: dict[int, asyncio.Future[Ending]] = {}
         self._when_idle: Callable[[], None] | None = None
         self._closed: Refusal | None = None
 
@@ -46,8 +54,8 @@ class Table:
 
     @property
     def busy(self) -> bool:
-        """Whether a request is being tokenised, generated or sent."""
-        return bool(self._requests or self._reserved)
+        """Whether a request is being tokenised, generated or sent, or an answer about the cache is on its way."""
+        return bool(self._requests or self._reserved or self._resets)
 
     def when_idle(self, call: Callable[[], None]) -> None:
         """Call back, once, as soon as `busy` is false."""
@@ -81,9 +89,9 @@ class Table:
         if self._closed is not None:
             raise self._closed
         self._requests[request.id] = request
-        for choice in request.choices:
-            self._choices[choice.rid] = choice
-            self._engine.submit(choice)
+        self._choices.update({choice.rid: choice for choice in request.choices})
+        for _, choices in groupby(request.choices, lambda choice: choice.prompt_index):
+            self._engine.submit(list(choices))
 
     def close(self, request: LiveRequest) -> None:
         """Forget a request, and end what is still generated for it. Doing it twice does no harm."""
@@ -105,8 +113,26 @@ class Table:
             return False
         for choice in request.choices:
             if choice.rid in self._choices and not self._engine.abort(choice, Finish.ABORT, 0):
-                self._end(Ending(choice.rid, Finish.ABORT, None, -1, 0, 0, ""))
+                self._end(_unseen(choice, Finish.ABORT))
         return True
+
+    def time_out(self, choices: Iterable[Choice]) -> None:
+        """End choices whose time was up before the engine saw them."""
+        for choice in choices:
+            self._end(_unseen(choice, Finish.TIMEOUT))
+
+    async def reset_cache(self, force: bool) -> Ending:
+        """Have the engine forget its prefix cache, and wait for its answer: STOP or REJECTED.
+
+        Raises Refusal when the process stops first. Who waits may go away: the answer is then passed over.
+        """
+        if self._closed is not None:
+            raise self._closed
+        rid = self.new_rid()
+        answer: asyncio.Future[Ending] = asyncio.get_running_loop().create_future()
+        self._resets[rid] = answer
+        self._engine.reset_cache(rid, force)
+        return await answer
 
     def fail_all(self, refusal: Refusal) -> None:
         """End every request whose text is not complete, here and in the engine, and open no more."""
@@ -115,16 +141,27 @@ class Table:
             if any(choice.rid in self._choices for choice in request.choices):
                 self.close(request)
                 request.fail(refusal)
+        for answer in self._resets.values():
+            if not answer.done():
+                answer.set_exception(refusal)
+        self._resets.clear()
 
     def deliver(self, text: Text) -> None:
         """Put new text into the mailboxes. Choices that have ended here are passed over. Raises BadMessage."""
-        for rid, delta, ids in _rows(text):
+        prompt_logprobs, rows = unpack(text.prompt_logprobs), list(_rows(text))
+        for rid, of_prompt in prompt_logprobs.items():
+            if rid in self._choices:
+                self._choices[rid].prompt_words.append(of_prompt.copy())
+        for rid, delta, ids, words in rows:
             choice = self._choices.get(rid)
             if choice is not None:
-                choice.generated += ids
+                choice.add(ids, words)
                 if delta:
                     choice.request.post(choice, delta)
         for ending in text.endings:
+            if ending.rid in self._resets:
+                self._end_reset(ending)
+                continue
             choice = self._end(ending)
             if choice is not None and ending.stop_string is not None:
                 # Output found the string in the text; the scheduler may be some tokens ahead by now.
@@ -136,16 +173,33 @@ class Table:
             choice.request.post(choice, "", ending)
         return choice
 
+    def _end_reset(self, ending: Ending) -> None:
+        answer = self._resets.pop(ending.rid)
+        if not answer.done():
+            answer.set_result(ending)
+        self._look_if_idle()
 
-def _rows(text: Text) -> Iterator[tuple[int, str, bytes]]:
-    """The rows of a Text: id, delta, ids of the tokens behind it."""
+
+def _unseen(choice: Choice, finish: Finish) -> Ending:
+    """The end of a choice that the engine never saw."""
+    return Ending(choice.rid, finish, None, -1, 0, 0, "")
+
+
+def _rows(text: Text) -> Iterator[tuple[int, str, bytes, Words | None]]:
+    """The rows of a Text: id, delta, ids of the tokens behind it, their log-probabilities. Raises BadMessage."""
     rows = len(text.deltas)
     if len(text.rids) != 8 * rows or len(text.counts) != 4 * rows:
         raise BadMessage(f"columns of other lengths than {rows} deltas")
     counts: Sequence[int] = np.frombuffer(text.counts, np.int32).tolist()
     if rows and (min(counts) < 0 or 4 * sum(counts) != len(text.token_ids)):
         raise BadMessage("counts that do not fit the token ids")
+    rids: Sequence[int] = np.frombuffer(text.rids, np.int64).tolist()
+    logprobs = unpack(text.logprobs)
+    if logprobs:
+        known = dict(zip(rids, counts, strict=True))
+        if any(known.get(rid) != len(words) for rid, words in logprobs.items()):
+            raise BadMessage("logprobs of other tokens than those of the rows")
     start = 0
-    for rid, delta, count in zip(np.frombuffer(text.rids, np.int64).tolist(), text.deltas, counts, strict=True):
-        yield rid, delta, text.token_ids[start : start + 4 * count]
+    for rid, delta, count in zip(rids, text.deltas, counts, strict=True):
+        yield rid, delta, text.token_ids[start : start + 4 * count], logprobs.get(rid)
         start += 4 * count

@@ -79,10 +79,17 @@ class ModelTokenizer:
 
     def decode(self, ids: list[int]) -> str:
         """The text of which `encode_prompt` makes these ids; bytes that are no UTF-8 become U+FFFD."""
+        return b"".join(self.pieces(ids)).decode("utf-8", "replace")
+
+    def pieces(self, ids: list[int]) -> list[bytes]:
+        """What each of the ids is in the text that `decode` makes of them; an id that no token has is nothing."""
+        found = [self.token_bytes[token] if token < self.vocab_size else b"" for token in ids]
         if self.add_bos and ids[:1] == [self.bos_id]:
-            ids = ids[1:]
-        text = b"".join([self.token_bytes[token] for token in ids]).decode("utf-8", "replace")
-        return text.removeprefix(" ") if self._strips_space else text
+            found[0] = b""
+        first = next((place for place, data in enumerate(found) if data), None)
+        if self._strips_space and first is not None:
+            found[first] = found[first].removeprefix(b" ")
+        return found
 
     def most_bytes(self, tokens: int) -> int:
         """A text of more bytes of UTF-8 than this surely has more than so many tokens."""

@@ -1,27 +1,36 @@
 """The books of output: which requests live, and what one Emit means for each of them.
 
 No wire, ring or clock: `OutputCore.handle` takes an Emit with its tokens and gives a Text for each ingest.
-Whatever an Emit holds, nothing is raised: what cannot be used is rejected by itself, and the rest is served.
+Whatever an Emit holds, nothing is raised: one whose columns do not agree is rejected as a whole, anything else that
+cannot be used by itself.
 """
 
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Collection, Iterator
-
-import numpy as np
-import numpy.typing as npt
+from collections.abc import Callable, Collection
+from typing import NamedTuple
 
 from ...common.errors import BadMessage
-from ...common.types import Finish
 from ...ipc import codec
-from ...ipc.messages import Emit, Ended, Ending, Opened, Text, Ticket
-from .detokenizer import TokenTable
-from .request import Piece, Request
+from ...ipc.logprobs import Words
+from ...ipc.messages import Emit, Opened, Text, Ticket
+from ...ipc.ring import Tokens
+from ..detokenizer import TokenTable
+from .columns import read_columns
+from .reply import Reply
+from .request import End, Request
 
-Tokens = npt.NDArray[np.int32]
 
-_RID, _COUNT = np.dtype("<i8"), np.dtype("<i4")
+class _New(NamedTuple):
+    """The new tokens of a request: their places in the token table, their ids (int32), their log-probabilities."""
+
+    places: list[int]
+    ids: bytes
+    logprobs: Words | None
+
+
+_NOTHING = _New([], b"", None)
 
 
 class OutputCore:
@@ -47,7 +56,7 @@ class OutputCore:
         made here, its rows are dropped and counted. An Opened of a higher epoch starts a request afresh.
         """
         try:
-            rows = _rows(emit, len(tokens))
+            columns = read_columns(emit, len(tokens), self._reject)
         except BadMessage as error:
             self._reject(error)
             return {}
@@ -55,12 +64,15 @@ class OutputCore:
             self._open(opened)
         places = self._places(tokens)
         ids = tokens.astype("<i4", copy=False).tobytes()
-        ended = {end.rid: end for end in emit.ended if self._is_end(end)}
-        replies: defaultdict[str, _Reply] = defaultdict(_Reply)
-        for rid, first, last in rows:
-            self._push(replies, rid, places[first:last], ended.pop(rid, None), ids[4 * first : 4 * last])
-        for rid, end in ended.items():
-            self._push(replies, rid, [], end, b"")
+        replies: defaultdict[str, Reply] = defaultdict(Reply)
+        for rid, logprobs in columns.prompt_logprobs.items():
+            if (request := self._find(rid)) is not None:
+                replies[request.reply_to].add_prompt(rid, logprobs)
+        for rid, first, last in columns.rows:
+            new = _New(places[first:last], ids[4 * first : 4 * last], columns.logprobs.get(rid))
+            self._push(replies, rid, new, columns.ends.pop(rid, None))
+        for rid, end in columns.ends.items():
+            self._push(replies, rid, _NOTHING, end)
         return {ingest: reply.text() for ingest, reply in replies.items()}
 
     def _open(self, opened: Opened) -> None:
@@ -85,66 +97,20 @@ class OutputCore:
         listed: list[int] = places.tolist()
         return listed
 
-    def _is_end(self, ended: Ended) -> bool:
-        if ended.finish is Finish.NONE:
-            self._reject(BadMessage(f"the end of request {ended.rid} gives no reason"))
-        return ended.finish is not Finish.NONE
-
-    def _push(
-        self, replies: defaultdict[str, _Reply], rid: int, places: list[int], ended: Ended | None, ids: bytes
-    ) -> None:
-        """Give a request its new tokens and its end, and tell its ingest."""
+    def _find(self, rid: int) -> Request | None:
         request = self._requests.get(rid)
+        self.unknown_requests += request is None
+        return request
+
+    def _push(self, replies: defaultdict[str, Reply], rid: int, new: _New, end: End | None) -> None:
+        """Give a request its new tokens and its end, and tell its ingest."""
+        request = self._find(rid)
         if request is None:
-            self.unknown_requests += 1
             return
-        piece = request.push(places, ended)
+        piece = request.push(new.places, end)
         self.detokenized_tokens += piece.tokens
         if piece.ending is not None:
             del self._requests[rid]
             self.stop_strings += piece.ending.stop_string is not None
         if piece.tokens or piece.delta or piece.ending is not None:
-            replies[request.reply_to].add(rid, piece, ids)
-
-
-def _rows(emit: Emit, tokens: int) -> Iterator[tuple[int, int, int]]:
-    """(rid, first, last) of each row: its tokens are those from first up to last. Raises BadMessage."""
-    if len(emit.rids) % _RID.itemsize or 2 * len(emit.counts) != len(emit.rids):
-        raise BadMessage(f"columns of {len(emit.rids)} and {len(emit.counts)} bytes")
-    rids, counts = np.frombuffer(emit.rids, _RID), np.frombuffer(emit.counts, _COUNT)
-    last = np.cumsum(counts, dtype=np.int64)
-    if (counts < 0).any() or (last[-1] if len(last) else 0) != tokens:
-        raise BadMessage(f"counts that do not add up to {tokens} tokens")
-    return zip(rids.tolist(), (last - counts).tolist(), last.tolist(), strict=True)
-
-
-class _Reply:
-    """A Text that grows row by row."""
-
-    __slots__ = ("_counts", "_deltas", "_endings", "_ids", "_rids")
-
-    def __init__(self) -> None:
-        self._rids: list[int] = []
-        self._counts: list[int] = []
-        self._deltas: list[str] = []
-        self._ids: list[bytes] = []
-        self._endings: list[Ending] = []
-
-    def add(self, rid: int, piece: Piece, ids: bytes) -> None:
-        """A request's new text; `ids` holds its tokens' ids, of which the first `piece.tokens` count."""
-        if piece.tokens or piece.delta:
-            self._rids.append(rid)
-            self._counts.append(piece.tokens)
-            self._deltas.append(piece.delta)
-            self._ids.append(ids[: 4 * piece.tokens])
-        if piece.ending is not None:
-            self._endings.append(piece.ending)
-
-    def text(self) -> Text:
-        return Text(
-            np.array(self._rids, _RID).tobytes(),
-            np.array(self._counts, _COUNT).tobytes(),
-            tuple(self._deltas),
-            b"".join(self._ids),
-            tuple(self._endings),
-        )
+            replies[request.reply_to].add(rid, piece, new.ids, new.logprobs)

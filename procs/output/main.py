@@ -9,9 +9,9 @@ from ...common.types import State
 from ...ipc.messages import Emit
 from ...ipc.ring import TokenRing
 from ...ipc.segment import ring_name
+from ..detokenizer import TokenTable
 from ..process import Process, run
 from ..vocabulary import load_vocabulary
-from .detokenizer import TokenTable
 from .turn import OutputTurn
 
 

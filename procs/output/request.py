@@ -9,9 +9,17 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from ...common.types import Finish
-from ...ipc.messages import Ended, Ending, Opened, Ticket
-from .detokenizer import Detokenizer, TokenTable
+from ...ipc.messages import Ending, Opened, Ticket
+from ..detokenizer import Detokenizer, TokenTable
 from .stop_strings import StopMatcher
+
+
+class End(NamedTuple):
+    """How the scheduler ended a request. `stop_token` is the stop id that did it, or -1."""
+
+    finish: Finish
+    stop_token: int
+    detail: str = ""
 
 
 class Piece(NamedTuple):
@@ -45,17 +53,17 @@ class Request:
         """The ingest that waits for the text."""
         return self._ticket.reply_to
 
-    def push(self, places: list[int], ended: Ended | None = None) -> Piece:
-        """Take in tokens, as entries of the token table; `ended` if the request ends with the last of them."""
+    def push(self, places: list[int], end: End | None = None) -> Piece:
+        """Take in tokens, as entries of the token table; `end` if the request ends with the last of them."""
         before = self.tokens
-        stopped_by_id = ended is not None and ended.finish is Finish.STOP and bool(places)
+        stopped_by_id = end is not None and end.finish is Finish.STOP and bool(places)
         delta, stop = self._decode(places[:-1] if stopped_by_id else places)
         ending = None
         if stop is not None:
             ending = self._ending(Finish.STOP, stop)
-        elif ended is not None:
+        elif end is not None:
             delta += self._end_of_text(places[-1] if stopped_by_id else None)
-            ending = self._ending(ended.finish, None, ended.stop_token, ended.detail)
+            ending = self._ending(end.finish, None, end.stop_token, end.detail)
         return Piece(delta, self.tokens - before, ending)
 
     def _decode(self, places: list[int]) -> tuple[str, str | None]:

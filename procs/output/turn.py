@@ -14,8 +14,8 @@ from ...ipc.board import Row
 from ...ipc.messages import Emit
 from ...ipc.ring import TokenRing, Tokens
 from ...ipc.wire import Inbox, Outbox
+from ..detokenizer import TokenTable
 from .core import OutputCore
-from .detokenizer import TokenTable
 
 _NO_TOKENS = np.empty(0, np.int32)
 

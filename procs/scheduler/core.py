@@ -1,158 +1,365 @@
 """The scheduler's core: which tokens of which requests are computed in which step.
 
-It has no clock, no socket and no tensor. `submit`, `abort`, `plan` and `settle` make things happen; what
-output has to be told gathers until `take_emissions`. The same calls with the same arguments give the same steps and
-emissions. At pipeline depth 2 a step is planned before the results of the one before are known: the row
-table then knows lengths as bounds, and results of rows that have ended or been preempted meanwhile fall on
-the floor.
+It has no clock, no socket and no tensor: `now` is what its caller says, monotonic, in seconds. `submit`, `abort`,
+`plan`, `settle` and the others make things happen; what output has to be told gathers until `take_emissions`. The same
+calls with the same arguments give the same steps and emissions. At pipeline depth 2 a step is planned before
+the results of the one before are known: the row table then knows lengths as bounds, and results of rows that have
+ended or been preempted meanwhile fall on the floor.
 """
 
 from __future__ import annotations
 
+import heapq
 import itertools
+import math
 from collections import deque
 from collections.abc import Sequence
-from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 
-from ...common.types import Finish
-from ...ipc.messages import Abort, Ended, Hello, RowError
+from ...common.types import Finish, TransferOutcome
+from ...ipc.messages import Abort, Detail, Hello, KvTransfer, Opened, ResetCache, RowError, TransferReport
 from ...ipc.plan import StepShape, StepSlot
-from ...ipc.ring import Tokens
-from .admission import Admission, WaitingLine
+from .admission import Admission
+from .align import Gate, Open
 from .blocks import BlockPool, blocks_for
-from .emission import Emission, last_word, opening
+from .checkpoints import Checkpoints
+from .cost import step_cost
+from .decodes import Decodes
+from .emission import Emission, end_of, last_word
+from .forecast import Forecast, Forecaster
+from .lives import Lives
 from .planner import Planner
+from .policy import Policy
+from .preemption import Preemption
+from .prefills import Gates, Prefills
+from .prefix_cache import PrefixCache
+from .reports import Finished
 from .request import Phase, Request
-from .rows import Rows, RowTable
-from .statistics import Statistics
+from .rows import RowTable
+from .settling import Settling
+from .state_slots import StateSlots
+from .statistics import CacheStats, SpecStats, Statistics
 from .step import OpenStep, StepBuilder
-from .stops import endings
+from .transfer import Connector, Role
+from .waiting import WaitingLine
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Policy:
-    """How the scheduler plans. `headroom_lookahead` tokens are kept free for each running request."""
+class Counts(NamedTuple):
+    """How many requests there are in each state."""
 
-    max_num_seqs: int
-    max_num_batched_tokens: int
-    pipeline_depth: int = 2
-    headroom_lookahead: int = 64
+    running: int
+    waiting: int
+    parked: int
 
 
 class Scheduler:
-    """One scheduler for one executor that said `hello`, with the step slots that they share."""
+    """One scheduler for one executor that said `hello`, with the step slots that they share.
 
-    def __init__(self, policy: Policy, hello: Hello, slots: Sequence[StepSlot]) -> None:
-        self.statistics = Statistics()
-        self._emissions: list[Emission] = []
+    `gate` agrees with other ranks on when to prefill; `connector` moves KV between engines.
+    """
+
+    def __init__(
+        self,
+        policy: Policy,
+        hello: Hello,
+        slots: Sequence[StepSlot],
+        gate: Gate | None = None,
+        connector: Connector | None = None,
+    ) -> None:
+        self.policy = policy
         self.max_model_len = hello.max_model_len
-        self.pool = BlockPool(hello.num_blocks)
+        self.block_size = hello.block_size
+        self.statistics, self.cache_stats, self.spec_stats = Statistics(), CacheStats(), SpecStats(policy.drafts)
+        self.state_slots = StateSlots(hello.state_slots)
+        self.pool = BlockPool(
+            hello.num_blocks,
+            keep=policy.prefix_cache,
+            events=policy.publish_events,
+            on_evict=self.state_slots.drop,
+        )
         self.table = RowTable(policy.max_num_seqs, hello.max_model_len, hello.block_size, self.pool)
         self.waiting = WaitingLine()
-        self._depth = policy.pipeline_depth
-        self._shape = StepShape(policy.max_num_seqs, policy.max_num_batched_tokens)
-        self._eos_ids = np.array(hello.eos_token_ids, np.int32)
+        self.connector = connector or Connector(Role())
+        self._gate = gate or Open()
+        self._shape = StepShape(policy.max_num_seqs, policy.max_num_batched_tokens, policy.drafts)
         self._slots = slots
         self._free_slots = list(range(len(slots)))
         self._open: deque[OpenStep] = deque()
-        self._requests: dict[int, Request] = {}
+        self._emissions: list[Emission] = []
+        self._resets: list[ResetCache] = []
+        self._deadlines: list[tuple[float, int]] = []
         self._arrivals = itertools.count()
-        self._admission = Admission(self.table, self.pool, policy.max_num_seqs, policy.headroom_lookahead)
-        self._planner = Planner(self.table, self.waiting, self._admission, hello.eos_token_ids)
+        self._last_prefill_s = 0.0
+        self._assemble(policy, hello)
+
+    def _assemble(self, policy: Policy, hello: Hello) -> None:
+        """Make the parts, from those that know little to those that use them."""
+        table, pool, waiting, statistics = self.table, self.pool, self.waiting, self.statistics
+        checkpoints = Checkpoints(table, pool, self.state_slots, policy.state_checkpoint_interval)
+        admission = Admission(
+            table, pool, self.state_slots, checkpoints, policy.max_num_seqs, policy.headroom_lookahead
+        )
+        cache = PrefixCache(table, pool, enabled=policy.prefix_cache, tells=policy.publish_events)
+        self._cache = cache
+        self._lives = Lives(table, waiting, admission, checkpoints, cache, self.connector, statistics)
+        self._preemption = Preemption(table, waiting, admission, statistics, checkpoints)
+        self._decodes = Decodes(table, self._preemption, policy.drafts)
+        prefills = Prefills(table, waiting, admission, checkpoints, self.connector, policy)
+        self._planner = Planner(
+            table,
+            waiting,
+            admission,
+            self._preemption,
+            self._decodes,
+            prefills,
+            cache,
+            checkpoints,
+            self.connector,
+            policy,
+            hello.eos_token_ids,
+            statistics,
+            self.cache_stats,
+            stateful=hello.state_slots > 0,
+        )
+        self._forecaster = Forecaster(table, waiting, admission, self._decodes, prefills, policy)
+        eos_ids = np.array(hello.eos_token_ids, np.int32)
+        self._settling = Settling(table, self._lives, cache, statistics, self.spec_stats, eos_ids)
 
     # Requests come and go
 
-    def submit(self, request: Request) -> None:
+    def submit(self, request: Request, now: float) -> None:
         """Take in a fresh request, or reject it at once if it can never run. Its id must not be in use."""
         assert request.rid not in self
         self.statistics.requests += 1
-        request.arrival = next(self._arrivals)
-        request.total_limit = min(request.prompt_tokens + request.limits.max_tokens, self.max_model_len)
+        request.arrival, request.arrived_s = next(self._arrivals), now
+        request.token_limit = min(request.prompt_tokens + request.limits.max_tokens, self.max_model_len)
         refusal = self._refusal(request)
         if refusal:
             self.statistics.requests_rejected += 1
+            request.phase = Phase.GONE
+            self._cache.leave(request)
             self._say_last(request, Finish.REJECTED, refusal)
             return
-        self._requests[request.rid] = request
-        self.waiting.add(request)
+        self._lives.begin(request)
+        if request.deadline_s < math.inf:
+            heapq.heappush(self._deadlines, (request.deadline_s, request.rid))
 
     def _refusal(self, request: Request) -> str:
         """Why a request can never run, or nothing."""
         if not 0 < request.prompt_tokens < self.max_model_len:
             return f"a prompt of {request.prompt_tokens} tokens and a model length of {self.max_model_len}"
-        blocks = blocks_for(request.prompt_tokens, self.table.block_size)
+        if not self.policy.chunked and request.prompt_tokens > self.policy.max_num_batched_tokens:
+            budget = self.policy.max_num_batched_tokens
+            return f"a prompt of {request.prompt_tokens} tokens is not cut, and a step has {budget}"
+        blocks = blocks_for(request.prompt_tokens, self.block_size)
         if blocks > self.pool.size:
             return f"the prompt needs {blocks} KV cache blocks and there are {self.pool.size}"
+        if request.needs_state and not self.state_slots.count:
+            return "the request needs 1 state slot and there are 0"
         return ""
 
-    def abort(self, message: Abort) -> None:
+    def abort(self, message: Abort, now: float) -> None:
         """End a request in whatever state it is. An id that is unknown or ended changes nothing.
 
         After STOP, which means that output found a stop string, output has said the last word itself.
         """
-        request = self._requests.get(message.rid)
+        request = self._lives.requests.get(message.rid)
         if request is None or request.epoch != message.epoch:
             return
-        if request.phase is Phase.RUNNING:
-            self._end_rows(np.array([request.row]))
-        else:
-            self.waiting.remove(request)
-            self._forget(request)
+        self._lives.end(request, message.reason, now)
         if message.reason is not Finish.STOP:
             self._say_last(request, message.reason)
 
-    def _say_last(self, request: Request, finish: Finish, detail: str = "") -> None:
-        self._emissions.append(last_word(request, finish, detail))
+    def preempt(self, rid: int) -> None:
+        """Take the blocks of a running request, which will be computed again."""
+        request = self._lives.requests[rid]
+        self._preemption.preempt(request.row)
+        self._end_outgrown(request)
 
-    def _end_rows(self, rows: Rows) -> None:
-        """The requests of these rows have ended: rows and blocks are free at once."""
-        requests = [self.table.request(row) for row in rows.tolist()]
-        self.table.release_many(rows)
-        for request in requests:
-            self._forget(request)
-        self._admission.finished(len(requests))
+    def _end_outgrown(self, request: Request) -> None:
+        """End a request that had filled the pool, alone, so that its last token has no place when it comes back."""
+        if blocks_for(len(request.tokens), self.block_size) > self.pool.size:
+            self._lives.end_waiting(request)
+            self._say_last(request, Finish.LENGTH, "kv_capacity")
 
-    def _forget(self, request: Request) -> None:
-        request.phase = Phase.GONE
-        del self._requests[request.rid]
-        self.statistics.requests_finished += 1
+    def fetch(self, rid: int, now: float) -> None:
+        """The rest of a running prefill's KV comes from elsewhere: it is parked until it is there.
+
+        Its `remote` says from where. The pool must have the blocks that it lacks.
+        """
+        self._planner.start_receiving(self._lives.requests[rid], now)
+
+    def _say_last(self, request: Request, finish: Finish, text: str = "") -> None:
+        self._emissions.append(last_word(request, finish, Detail(request.rid, text) if text else None))
+
+    def _expire(self, now: float) -> None:
+        """End the requests that are past their deadline."""
+        while self._deadlines and self._deadlines[0][0] <= now:
+            _, rid = heapq.heappop(self._deadlines)
+            request = self._lives.requests.get(rid)
+            if request is not None:
+                self._lives.end(request, Finish.TIMEOUT, now)
+                self._say_last(request, Finish.TIMEOUT)
+
+    @property
+    def next_due_s(self) -> float:
+        """When a plan has something to do though nothing has happened: a deadline, or a transfer's time-out."""
+        deadline = self._deadlines[0][0] if self._deadlines else math.inf
+        transfer = self.connector.next_due
+        return deadline if transfer is None else min(deadline, transfer)
+
+    # The executor starts again
+
+    def restart(self) -> None:
+        """The executor was started again: what it held is lost, and no result of an open step will come.
+
+        Every request goes on from its known tokens, at its place.
+        """
+        for step in self._open:
+            self._free_slots.append(step.plan.slot)
+        self._open.clear()
+        for row in self.table.in_order().tolist():
+            request = self.table.request(row)
+            self._preemption.suspend(row)
+            self._end_outgrown(request)
+        self._lives.forget_transfers()
+        self._forget_cache()
+
+    # The prefix cache is forgotten
+
+    def reset_cache(self, message: ResetCache) -> None:
+        """Forget the prefix cache; while requests run, reject that or, with `force`, do it when they have ended."""
+        live = len(self._lives.requests) + self.connector.open
+        if live and not message.force:
+            self._answer_reset(message, Finish.REJECTED, f"{live} requests or transfers are not finished")
+        else:
+            self._resets.append(message)
+            self._reset_if_drained()
+
+    def _reset_if_drained(self) -> None:
+        if not self._resets or self.table.taken or self.connector.open:
+            return
+        self._forget_cache()
+        for message in self._resets:
+            self._answer_reset(message, Finish.STOP)
+        self._resets.clear()
+
+    def _forget_cache(self) -> None:
+        self._lives.let_siblings_go()
+        self.pool.clear()
+        self.state_slots.clear()
+
+    def _answer_reset(self, message: ResetCache, finish: Finish, text: str = "") -> None:
+        opened = Opened(message.rid, 0, 0, message.ticket)
+        ended = end_of(message.rid, finish, Detail(message.rid, text) if text else None)
+        self._emissions.append(Emission((opened,), ended=ended))
+
+    # Transfers of KV
+
+    def transfer_report(self, report: TransferReport) -> None:
+        """A worker of the executor has finished its part of a transfer; the next plan takes it up."""
+        self.connector.hear(report)
+
+    def take_transfers(self) -> list[KvTransfer]:
+        """What the executor has to be told about transfers, since the last time."""
+        return self.connector.take_orders()
+
+    def _take_finished_transfers(self, now: float) -> None:
+        """Promote the requests whose KV has come, and free what was sent; before all gates."""
+        self.connector.due(now)
+        received = []
+        for finished in self.connector.take_finished():
+            if not self._lives.unfence((finished.rid, finished.epoch)):
+                request = self._lives.requests[finished.rid]
+                assert request.phase is Phase.PARKED and request.attempt == finished.epoch
+                if finished.outcome is TransferOutcome.RECEIVED:
+                    received.append(request)
+                else:
+                    self._receive_failed(request, finished, now)
+        if received:
+            self._promote(received, now)
+
+    def _promote(self, requests: Sequence[Request], now: float) -> None:
+        """The KV of parked requests is there: they go on as if it had been computed here."""
+        table = self.table
+        facts = [
+            (one.row, self.connector.match(one.prompt_tokens, remote), one.prompt_tokens, remote.first_token)
+            for one in requests
+            if (remote := one.remote) is not None
+        ]
+        rows, received, prompt, first = np.array(facts).T
+        has_room = table.length[rows] < table.token_limit[rows]
+        has_token = has_room & (first >= 0) & (received >= prompt) & (prompt == table.length[rows])
+        table.unpark(rows)
+        table.committed[rows] = np.where(has_token, received, np.minimum(received, table.target[rows] - 1))
+        table.begun[rows] = table.committed[rows]
+        self._cache.publish(rows)
+        if has_token.any():
+            self._emissions.append(self._settling.take_first(rows[has_token], first[has_token].astype(np.int32), now))
+
+    def _receive_failed(self, request: Request, finished: Finished, now: float) -> None:
+        """The request goes back to its place, to be prefilled here, or ends."""
+        self.statistics.transfers_failed += 1
+        self._lives.receive_failed(request)
+        if self.connector.fail:
+            self._lives.end(request, Finish.ERROR, now)
+            self._say_last(request, Finish.ERROR, f"the KV of its prompt did not arrive: {finished.detail}")
 
     # Steps go out and come back
 
-    def plan(self) -> OpenStep | None:
+    def plan(self, now: float) -> OpenStep | None:
         """The next step, or None if there is nothing to do or the pipeline is full."""
-        if len(self._open) >= self._depth:
+        self._lives.let_ended_go()
+        self._take_finished_transfers(now)
+        self._expire(now)
+        self._reset_if_drained()
+        if len(self._open) >= self.policy.pipeline_depth:
             return None
+        prefills = self._may_prefill(now)
         while True:
             builder = StepBuilder(self._slots[self._free_slots[-1]], self._shape)
-            self._planner.fill(builder, idle=not self._open)
-            if not self._settle_planner() or not builder.empty:
-                break  # else the row that filled the pool has just ended, and others have room now
-        if builder.empty:
-            return None
-        step = builder.finish(self.statistics.steps_planned, self._free_slots.pop(), self.table.generation)
-        self.table.in_flight[step.rows] += step.counts
+            gates = Gates(prefills, fresh=self._admits_fresh(now), admissions=not self._resets)
+            preemptions = self.statistics.preemptions
+            self._planner.fill(builder, gates, idle=not self._open, now=now)
+            if not builder.empty:
+                break
+            # Others have room now if the row that filled the pool has ended, if the only row that the budget held
+            # gave itself up, or if blocks that wait for somebody are free.
+            if self._end_exhausted(now):
+                self._reset_if_drained()
+            elif self.statistics.preemptions == preemptions and (self._open or not self._lives.let_siblings_go()):
+                return None
+        self._end_exhausted(now)
+        step = builder.finish(self.statistics.steps_planned, self._free_slots.pop(), self.table, now)
+        rows = step.rows
+        self.table.in_flight[rows] += step.counts
+        self.table.open_tokens[rows] += step.samples
+        self.table.open_steps[rows] += 1
         self._open.append(step)
-        self.statistics.steps_planned += 1
-        self.statistics.prompt_tokens += step.plan.tokens
+        self.statistics.add_step(builder.prefill_tokens, step_cost(step.starts, step.counts))
         return step
 
-    def _settle_planner(self) -> bool:
-        """Take over what planning did to requests: preemptions, and a request that the pool cannot hold.
+    def _may_prefill(self, now: float) -> bool:
+        """What the ranks have agreed on. To be asked once a step."""
+        return isinstance(self._gate, Open) or self._gate.allow(self._forecaster.readiness(now), now)
 
-        True if it ended one.
-        """
-        self.statistics.preemptions += self._planner.preemptions
-        self.statistics.recomputed_tokens += self._planner.recomputed_tokens
-        self._planner.preemptions = self._planner.recomputed_tokens = 0
-        row = self._planner.take_exhausted()
+    def _admits_fresh(self, now: float) -> bool:
+        """Whether fresh requests have waited so long that many of them can be prefilled together."""
+        if not self.policy.delay_factor or not self.table.running_count:
+            return True
+        oldest_s = self.waiting.oldest_fresh_s()
+        return oldest_s is not None and now - oldest_s > self.policy.delay_factor * self._last_prefill_s
+
+    def _end_exhausted(self, now: float) -> bool:
+        """End the request that runs alone and that the pool cannot hold any longer; false if there is none."""
+        row = self._decodes.take_exhausted()
         if row is None:
             return False
         request = self.table.request(row)
-        self._end_rows(np.array([row]))
-        self._say_last(request, Finish.LENGTH, "kv_capacity")
+        kv = self._lives.end(request, Finish.LENGTH, now)
+        self._emissions.append(last_word(request, Finish.LENGTH, Detail(request.rid, "kv_capacity", kv)))
         return True
 
     @property
@@ -160,42 +367,13 @@ class Scheduler:
         """The step whose results come next: they come in the order of planning."""
         return self._open[0] if self._open else None
 
-    def settle(self, sampled: Tokens, errors: Sequence[RowError] = ()) -> None:
-        """Take in the results of the oldest open step: its rows' tokens (int32 [rows]) and failures."""
+    def settle(self, errors: Sequence[RowError], now: float) -> None:
+        """Take in the results of the oldest open step, which lie in its slot, and its failures."""
         step = self._open.popleft()
+        if step.has_prefill:
+            self._last_prefill_s = now - step.planned_s
+        self._emissions += self._settling.settle(step, self._slots[step.plan.slot], errors, now)
         self._free_slots.append(step.plan.slot)
-        alive = self.table.generation[step.rows] == step.generations
-        self.statistics.late_results += int(np.count_nonzero(step.samples & ~alive))
-        rows = step.rows[alive]
-        self.table.in_flight[rows] -= step.counts[alive]
-        self.table.committed[rows] += step.counts[alive]
-        for error in errors:
-            if alive[error.index]:
-                self._fail(int(step.rows[error.index]), error.cause)
-                alive[error.index] = False
-        samples = alive & step.samples
-        if samples.any():
-            self._extend(step.rows[samples], sampled[samples])
-
-    def _fail(self, row: int, cause: str) -> None:
-        request = self.table.request(row)
-        self._end_rows(np.array([row]))
-        self._say_last(request, Finish.ERROR, cause)
-
-    def _extend(self, rows: Rows, tokens: Tokens) -> None:
-        """Append one token to each row, and end the rows that it ends."""
-        table = self.table
-        table.tokens[rows, table.length[rows]] = tokens
-        table.length[rows] += 1
-        opened = tuple(opening(table.request(row)) for row in rows[~table.opened[rows]].tolist())
-        table.opened[rows] = True
-        rids = table.rid[rows]
-        ended = list(endings(table, rows, tokens, self._eos_ids))
-        self.statistics.generation_tokens += len(rows)
-        if ended:
-            self._end_rows(np.array([row for row, _ in ended]))
-        words: tuple[Ended, ...] = tuple(word for _, word in ended)
-        self._emissions.append(Emission(opened, rids, tokens, words))
 
     def take_emissions(self) -> list[Emission]:
         """What output has to be told, since the last time."""
@@ -206,25 +384,42 @@ class Scheduler:
 
     def __contains__(self, rid: int) -> bool:
         """Whether a request with this id lives."""
-        return rid in self._requests
+        return rid in self._lives.requests
 
     @property
-    def has_work(self) -> bool:
-        """Whether any request is left, or a step is open."""
-        return bool(self._requests or self._open)
+    def alive(self) -> bool:
+        """Whether anything is left to do: a request, an open step, a transfer, a word for output."""
+        return bool(
+            self._lives.requests or self._open or self.connector.open or self._lives.fenced
+            or self._emissions or self._resets
+        )  # fmt: skip
 
-    def counts(self) -> tuple[int, int]:
-        """(running, waiting) requests."""
-        return self.table.running_count, len(self.waiting)
+    def counts(self) -> Counts:
+        return Counts(self.table.running_count, len(self.waiting), self.table.parked_count)
+
+    def forecast(self) -> Forecast:
+        """What the next plan would do."""
+        return self._forecaster.forecast()
 
     def check(self) -> None:
         """Compare all books; raises AssertionError."""
         self.table.check()
-        running, waiting = self.counts()
-        assert running + waiting == len(self._requests), "requests were lost"
+        self.pool.check(self._lives.held_blocks())
+        self.connector.check()
+        slots = self.table.state_slot
+        self.state_slots.check(slots[slots >= 0].tolist())
+        assert sum(self.counts()) == len(self._lives.requests), "requests were lost"
         assert len(self._open) + len(self._free_slots) == len(self._slots), "step slots were lost"
-        open_tokens = np.zeros_like(self.table.in_flight)
+        self._check_open_steps()
+
+    def _check_open_steps(self) -> None:
+        table = self.table
+        tokens, samples, steps = (np.zeros_like(table.in_flight) for _ in range(3))
         for step in self._open:
-            alive = self.table.generation[step.rows] == step.generations
-            open_tokens[step.rows[alive]] += step.counts[alive]
-        assert (open_tokens == self.table.in_flight).all(), "in_flight differs from the open steps"
+            alive = table.generation[step.rows] == step.generations
+            rows = step.rows[alive]
+            tokens[rows] += step.counts[alive]
+            samples[rows] += step.samples[alive]
+            steps[rows] += 1
+        assert (tokens == table.in_flight).all(), "in_flight differs from the open steps"
+        assert (samples == table.open_tokens).all() and (steps == table.open_steps).all()

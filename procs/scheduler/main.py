@@ -7,23 +7,39 @@ heartbeat, or soon when output has no room for tokens.
 from __future__ import annotations
 
 import dataclasses
+import logging
+import math
+import time
 from collections import deque
-from collections.abc import Mapping
-
-import numpy as np
+from collections.abc import Callable, Mapping
 
 from ...common.errors import BadMessage
 from ...common.types import State
 from ...ipc.board import Row
-from ...ipc.messages import FROM_EXECUTOR, FROM_INGEST, Abort, Emit, Hello, Opened, StepDone, Submit
+from ...ipc.messages import (
+    DIGEST_BYTES,
+    FROM_EXECUTOR,
+    FROM_INGEST,
+    Abort,
+    Emit,
+    Hello,
+    Opened,
+    ResetCache,
+    StepDone,
+    Submit,
+    TransferReport,
+)
 from ...ipc.plan import StepShape, StepSlot, slots_for_depth, step_slots
 from ...ipc.ring import TokenRing
 from ...ipc.segment import ring_name, steps_name
 from ...ipc.wire import Inbox, Outbox
 from ..process import HEARTBEAT_MS, RETRY_MS, Process, run
-from .core import Policy, Scheduler
+from .arrivals import requests_of
+from .core import Scheduler
 from .emission import Emission
-from .request import Request
+from .policy import Policy
+
+log = logging.getLogger("fourstroke")
 
 MAX_WAITING_EMISSIONS = 64
 """So many steps' tokens may wait for room in the ring or on the wire to output; then planning stops."""
@@ -44,8 +60,10 @@ class SchedulerLoop:
         to_executor: Outbox,
         to_output: Outbox,
         token_ring: TokenRing,
+        clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self.core: Scheduler | None = None
+        self._hello: Hello | None = None
         self._policy = policy
         self._slots = slots
         self._ingests = ingests
@@ -53,6 +71,7 @@ class SchedulerLoop:
         self._to_executor = to_executor
         self._to_output = to_output
         self._token_ring = token_ring
+        self._clock = clock
         self._unsent: deque[Emission] = deque()
 
     @property
@@ -60,90 +79,144 @@ class SchedulerLoop:
         """Whether tokens wait for room in the ring. Room on the wire wakes the loop by itself."""
         return bool(self._unsent)
 
+    def wait_s(self, most: float) -> float:
+        """How long the loop may wait for messages: until a deadline, `most` seconds at most."""
+        due = self.core.next_due_s if self.core else math.inf
+        return min(most, max(0.0, due - self._clock()))
+
     def turn(self) -> None:
         """Handle what has arrived, and send what follows from it."""
-        had_work = self.core is not None and self.core.has_work
+        was_alive = self.core is not None and self.core.alive
         for message in self._from_executor.drain():
             self._hear_executor(message)
-        if self.core is None:
+        core = self.core
+        if core is None:
             return
         for inbox, prompts in self._ingests.items():
             for message in inbox.drain():
-                self._hear_ingest(self.core, inbox, prompts, message)
-        self._emit(self.core)
-        while self._may_plan and (step := self.core.plan()) is not None:
+                self._hear_ingest(core, inbox, prompts, message)
+        self._emit(core)
+        while self._may_plan and (step := core.plan(self._clock())) is not None:
             self._to_executor.send(step.plan)
-        self._emit(self.core)
-        if had_work and not self.core.has_work:
-            self.core.check()
+        for order in core.take_transfers():
+            self._to_executor.send(order)
+        self._emit(core)
+        self._log_statistics(core)
+        if was_alive and not core.alive:
+            core.check()
 
     @property
     def _may_plan(self) -> bool:
         return len(self._unsent) + self._to_output.waiting < MAX_WAITING_EMISSIONS
 
-    def _hear_executor(self, message: Hello | StepDone) -> None:
+    def _hear_executor(self, message: Hello | StepDone | TransferReport) -> None:
         if isinstance(message, Hello):
-            if self.core is not None:
-                self._from_executor.reject(BadMessage("a second Hello"))
-                return
-            self.core = Scheduler(self._policy, message, self._slots)
+            self._greet(message)
             return
-        step = self.core.next_settled if self.core else None
-        if self.core is None or step is None or (step.plan.step, step.plan.slot) != (message.step, message.slot):
-            self._from_executor.reject(BadMessage(f"results of step {message.step}, which is not open"))
-        elif not all(0 <= error.index < step.plan.rows for error in message.errors):
-            self._from_executor.reject(BadMessage(f"an error of a row that step {message.step} has not"))
+        if self.core is None:
+            self._from_executor.reject(BadMessage(f"a {type(message).__name__} before Hello"))
+        elif isinstance(message, TransferReport):
+            self.core.transfer_report(message)
         else:
-            self.core.settle(self._slots[message.slot].sampled[: step.plan.rows].copy(), message.errors)
+            self._settle(self.core, message)
 
-    def _hear_ingest(self, core: Scheduler, inbox: Inbox, prompts: TokenRing, message: Submit | Abort) -> None:
-        if isinstance(message, Abort):
-            core.abort(message)
-            return
-        try:
-            tokens = prompts.take(message.prompt_at, message.prompt_tokens)
-            if message.rid in core:
-                raise BadMessage(f"the request id {message.rid} is in use")
-        except BadMessage as error:
-            inbox.reject(error)
-            return
-        core.submit(
-            Request(
-                message.rid,
-                message.epoch,
-                message.prompt_tokens,
-                tokens,
-                message.sampling,
-                message.limits,
-                message.ticket,
-            )
+    def _greet(self, hello: Hello) -> None:
+        """An executor has started; if it is not the first one, the requests go on with it."""
+        if self.core is None:
+            self._hello = hello
+            self.core = Scheduler(self._policy, hello, self._slots)
+        elif hello == self._hello:
+            self.core.restart()
+        else:
+            self._from_executor.reject(BadMessage("an executor of other sizes than the one before"))
+
+    def _settle(self, core: Scheduler, done: StepDone) -> None:
+        step = core.next_settled
+        if step is None or (step.plan.step, step.plan.slot) != (done.step, done.slot):
+            self._from_executor.reject(BadMessage(f"results of step {done.step}, which is not open"))
+        elif not all(0 <= error.index < step.plan.rows for error in done.errors):
+            self._from_executor.reject(BadMessage(f"an error of a row that step {done.step} has not"))
+        else:
+            core.settle(done.errors, self._clock())
+
+    def _hear_ingest(
+        self, core: Scheduler, inbox: Inbox, prompts: TokenRing, message: Submit | Abort | ResetCache
+    ) -> None:
+        match message:
+            case Abort():
+                core.abort(message, self._clock())
+            case ResetCache():
+                core.reset_cache(message)
+            case Submit():
+                try:
+                    self._submit(core, prompts, message)
+                except BadMessage as error:
+                    inbox.reject(error)
+
+    def _submit(self, core: Scheduler, prompts: TokenRing, submit: Submit) -> None:
+        """Hand over the requests of a Submit. Raises BadMessage if they cannot be."""
+        now = self._clock()
+        tokens = prompts.take(submit.prompt_at, submit.prompt_tokens)
+        if any(rid in core for rid in submit.rids):
+            raise BadMessage(f"a request id of {submit.rids} is in use")
+        if len(submit.digests) > DIGEST_BYTES * (submit.prompt_tokens // core.block_size):
+            raise BadMessage(f"{len(submit.digests)} bytes of digests for {submit.prompt_tokens} tokens")
+        requests = requests_of(
+            submit,
+            tokens,
+            now,
+            block_size=core.block_size,
+            prefix_cache=core.policy.prefix_cache,
+            stateful=core.state_slots.count > 0,
         )
+        for request in requests:
+            core.submit(request, now)
 
     def _emit(self, core: Scheduler) -> None:
         """Send emissions in order, as far as the ring to output has room."""
         self._unsent.extend(core.take_emissions())
         while self._unsent:
             emission = self._unsent[0]
-            position = self._token_ring.write(emission.tokens)
+            new = emission.new
+            position = self._token_ring.write(new.tokens)
             if position is None:
                 return
             self._unsent.popleft()
             *earlier, last = _portions(emission.opened)
             for opened in earlier:
-                self._to_output.send(Emit(opened, b"", b"", position, 0, ()))
-            counts = np.ones(len(emission.rids), np.int32)
+                self._to_output.send(Emit(opened, b"", b"", position, 0))
             self._to_output.send(
-                Emit(last, emission.rids.tobytes(), counts.tobytes(), position, len(counts), emission.ended)
+                Emit(
+                    last,
+                    new.rids.tobytes(),
+                    new.counts.tobytes(),
+                    position,
+                    len(new.tokens),
+                    emission.ended.message,
+                    new.logprobs,
+                    emission.prompt_logprobs,
+                )
             )
+
+    def _log_statistics(self, core: Scheduler) -> None:
+        for line in (core.cache_stats.take_line(), core.spec_stats.take_line()):
+            if line is not None:
+                log.info("%s", line)
 
     def show(self, row: Row) -> None:
         """Put the numbers on the board."""
         core = self.core
         if core is None:
             return
-        row["requests_running"], row["requests_waiting"] = core.counts()
+        row["requests_running"], row["requests_waiting"], row["requests_parked"] = core.counts()
         row["kv_blocks"], row["kv_blocks_free"] = core.pool.size, core.pool.free
         row["token_ring_tokens"] = self._token_ring.used
+        row["cache_queries"] = core.cache_stats.total_requests
+        row["cache_hit_tokens"] = core.cache_stats.total_cached_tokens
+        row["cache_query_tokens"] = core.cache_stats.total_full_tokens
+        row["draft_tokens"] = core.spec_stats.total_draft_tokens
+        row["accepted_draft_tokens"] = core.spec_stats.total_accepted
+        row["transfers_open"], row["transfer_reports_dropped"] = core.connector.open, core.connector.dropped
         for field in dataclasses.fields(core.statistics):
             row[field.name] = getattr(core.statistics, field.name)
 
@@ -165,12 +238,18 @@ def serve(process: Process) -> None:
     """Run until the process is told to stop."""
     config = process.config
     output, executor = process.peer("output"), process.peer("executor")
-    shape = StepShape(config.max_num_seqs, config.max_num_batched_tokens)
+    shape = StepShape(config.max_num_seqs, config.max_num_batched_tokens, config.num_speculative_tokens)
     loop = SchedulerLoop(
         Policy(
             max_num_seqs=config.max_num_seqs,
             max_num_batched_tokens=config.max_num_batched_tokens,
             pipeline_depth=config.pipeline_depth,
+            prefill_first=config.policy == "prefill-first",
+            chunked=config.chunked_prefill,
+            prefix_cache=config.prefix_cache,
+            long_prefill_threshold=config.long_prefill_threshold,
+            delay_factor=config.scheduler_delay_factor,
+            drafts=config.num_speculative_tokens,
         ),
         step_slots(process.memory(steps_name(process.name)), shape, slots_for_depth(config.pipeline_depth)),
         {
@@ -184,7 +263,7 @@ def serve(process: Process) -> None:
     )
     ready = False
     while not process.stopping:
-        process.wait(RETRY_MS if loop.output_is_behind else HEARTBEAT_MS)
+        process.wait(RETRY_MS if loop.output_is_behind else math.ceil(1000 * loop.wait_s(HEARTBEAT_MS / 1000)))
         loop.turn()
         loop.show(process.row)
         if loop.core is not None and not ready:

@@ -1,8 +1,7 @@
-"""Filling one step: decodes first, then chunks of running prefills, then admissions, in one token budget.
+"""Filling one step: in which order decodes, chunks of prefills and admissions share its token budget.
 
-A long prompt so never stops a running stream. Decodes that find no block for their next token preempt
-others by recompute; prefill chunks never preempt, they wait. The budget always holds all decodes: each
-row was admitted into a step that had a token left beside all others.
+Decodes first is the default, so that a long prompt never stops a running stream; with `prefill_first` the
+prompts go first and decodes get the rest. Decodes that find no block preempt others; prefill chunks never do.
 """
 
 from __future__ import annotations
@@ -11,201 +10,213 @@ from collections.abc import Iterable
 
 import numpy as np
 
-from ...ipc.messages import NewRow
-from .admission import Admission, WaitingLine
-from .request import Phase, Request
-from .rows import Rows, RowTable
-from .step import StepBuilder
+from ...ipc.messages import MediaChunk, NewRow
+from .admission import Admission, Ledger, Probe
+from .checkpoints import Checkpoints
+from .decodes import Decodes
+from .media import media_chunk
+from .policy import Policy
+from .preemption import Preemption
+from .prefills import MAX_BYPASSED, Admit, Blocked, Bypass, Chunk, Decision, Gates, Prefills, Receive
+from .prefix_cache import PrefixCache
+from .request import Request
+from .rows import NO_STATE_SLOT, RowTable
+from .statistics import CacheStats, Statistics
+from .step import NO_TOKEN, StepBuilder
+from .transfer import Connector
+from .waiting import WaitingLine
 
-CHUNK_UNIT = 64
-"""A prompt that is cut is cut at a multiple of this or of the block size, whichever is more."""
-
-MAX_PREEMPTIONS = 3
-"""A request preempted so often is chosen again only if no other is left."""
-
-
-def chunk_size(new: int, left: int, block_size: int, first: bool, budget: int) -> int:
-    """How many of `new` prompt tokens go into a step with `left` of its `budget`; 0 is none.
-
-    `first`: no other prefill is in the step. A cut leaves no slivers: it is at a multiple of the unit.
-    """
-    if new <= left:
-        return new
-    unit = max(block_size, CHUNK_UNIT)
-    whole = left // unit * unit
-    if whole:
-        return whole
-    return left if first or budget < unit else 0
+NO_BLOCKS = np.zeros(0, np.int32)
+NOTHING_CACHED = Probe(0, 0, 0, 0, 0)
 
 
 class Planner:
-    """Plans for one row table. What it did to requests is left in its counters for the core to take."""
+    """Plans for one row table: decides, and does what was decided to requests, rows and blocks."""
 
     def __init__(
-        self, table: RowTable, waiting: WaitingLine, admission: Admission, eos_token_ids: tuple[int, ...]
+        self,
+        table: RowTable,
+        waiting: WaitingLine,
+        admission: Admission,
+        preemption: Preemption,
+        decodes: Decodes,
+        prefills: Prefills,
+        cache: PrefixCache,
+        checkpoints: Checkpoints,
+        connector: Connector,
+        policy: Policy,
+        eos_token_ids: tuple[int, ...],
+        statistics: Statistics,
+        cache_stats: CacheStats,
+        stateful: bool,
     ) -> None:
-        self.preemptions = 0
-        self.recomputed_tokens = 0
         self._table = table
         self._waiting = waiting
         self._admission = admission
+        self._preemption = preemption
+        self._decodes = decodes
+        self._prefills = prefills
+        self._cache = cache
+        self._checkpoints = checkpoints
+        self._connector = connector
+        self._policy = policy
         self._eos_token_ids = eos_token_ids
-        self._exhausted: int | None = None
+        self._statistics = statistics
+        self._cache_stats = cache_stats
+        self._stateful = stateful
+        self._overdue: Request | None = None
 
-    def take_exhausted(self) -> int | None:
-        """The row that runs alone and cannot grow any more, if there is one; the core ends it."""
-        row, self._exhausted = self._exhausted, None
-        return row
-
-    def fill(self, builder: StepBuilder, idle: bool) -> None:
+    def fill(self, builder: StepBuilder, gates: Gates, *, idle: bool, now: float) -> None:
         """Put into a step what the budget holds. `idle`: no step is open, so nothing else will free blocks."""
-        budget = builder.left
-        before = self.preemptions
-        self._decodes(builder)
-        blocked = self._prefills(builder, budget)
+        before = self._statistics.preemptions
+        if self._overdue is not None:
+            self._serve_overdue(builder, gates, now)
+        if self._policy.prefill_first:
+            self._decodes.plan(builder, overdue_only=True)
+            blocked = self._plan_prefills(builder, gates, now)
+            self._decodes.plan(builder)
+        else:
+            self._decodes.plan(builder)
+            blocked = self._plan_prefills(builder, gates, now)
         while blocked and idle and builder.empty:
-            self._preempt(int(self._table.in_order()[-1]))
-            blocked = self._prefills(builder, budget)
-        self._admissions(builder, budget)
-        if self.preemptions == before and not builder.empty:
+            self._preemption.preempt(int(self._table.prefills()[-1]))
+            blocked = self._plan_prefills(builder, gates, now)
+        self._introduce(builder)
+        if self._statistics.preemptions == before and not builder.empty:
             self._admission.stepped()
 
-    # Decodes
+    def _serve_overdue(self, builder: StepBuilder, gates: Gates, now: float) -> None:
+        """First of all the prompt that has let others pass too often."""
+        request, self._overdue = self._overdue, None
+        if request is not None and request.waits:
+            ledger = self._admission.ledger(builder.budget, builder.left)
+            self._act(builder, self._prefills.decide(ledger, gates, only=request), ledger, now)
 
-    def _decodes(self, builder: StepBuilder) -> None:
-        table = self._table
-        rows = self._decodable()
-        starts = table.scheduled[rows]
-        short = rows[starts >= table.blocks[rows] * table.block_size]
-        if len(short) <= table.pool.free:
-            self._grow_by_one(builder, short)
-        else:
-            rows = self._make_room(builder, rows, set(short.tolist()))
-            starts = table.scheduled[rows]
-        builder.decode(rows, starts)
+    def _plan_prefills(self, builder: StepBuilder, gates: Gates, now: float) -> bool:
+        """True if a running prefill finds no blocks."""
+        if not (len(self._waiting) or len(self._table.prefills())):
+            return False
+        ledger = self._admission.ledger(builder.budget, builder.left, builder.has_prefill)
+        return self._act(builder, self._prefills.decide(ledger, gates), ledger, now)
 
-    def _decodable(self) -> Rows:
-        """Rows past their prefill that have room for one more token, in order of arrival.
-
-        Every position that is planned gives a token: a row whose planned ones reach its limit waits.
-        """
-        table = self._table
-        rows = table.in_order()
-        scheduled = table.scheduled[rows]
-        return rows[(scheduled >= table.target[rows]) & (scheduled + 1 < table.total_limit[rows])]
-
-    def _grow_by_one(self, builder: StepBuilder, rows: Rows) -> None:
-        """One block more for each of the rows; the pool has them."""
-        table = self._table
-        ids = table.pool.take(len(rows))
-        assert ids is not None
-        indexes = table.blocks[rows]
-        table.tables[rows, indexes] = ids
-        table.blocks[rows] += 1
-        builder.change_blocks(rows, indexes, ids)
-
-    def _make_room(self, builder: StepBuilder, rows: Rows, short: set[int]) -> Rows:
-        """The rows that can decode now, one after the other; those that need a block may take another's."""
-        served: dict[int, None] = {}
-        for row in rows.tolist():
-            if not self._table.running[row]:
-                continue
-            if row not in short or self._grow_or_preempt(builder, row, served):
-                served[row] = None
-        return np.array(list(served), np.intp)
-
-    def _grow_or_preempt(self, builder: StepBuilder, row: int, served: Iterable[int]) -> bool:
-        """Find a block for a row's next token; false if the row itself has to go or to wait."""
-        table = self._table
-        while True:
-            if table.pool.free:
-                self._grow_by_one(builder, np.array([row]))
-                return True
-            if table.running_count == 1:
-                if not table.in_flight[row]:
-                    self._exhausted = row
-                return False
-            victim = self._victim(served)
-            self._preempt(victim)
-            if victim == row:
-                return False
-
-    def _victim(self, served: Iterable[int]) -> int:
-        """Who loses least: fewest tokens to compute again, then the youngest. Never a row of this step."""
-        table = self._table
-        kept = set(served)
-
-        def cost(row: int) -> tuple[bool, int, int]:
-            often = table.request(row).preemptions >= MAX_PREEMPTIONS
-            return often, int(table.committed[row]), -int(table.arrival[row])
-
-        rows: list[int] = table.in_order().tolist()
-        return min((row for row in rows if row not in kept), key=cost)
-
-    def _preempt(self, row: int) -> None:
-        """Take a row's blocks; its request keeps its known tokens and waits at its place of arrival."""
-        request = self._table.request(row)
-        self.preemptions += 1
-        self.recomputed_tokens += int(self._table.committed[row])
-        request.tokens = self._table.release(row)
-        request.preemptions += 1
-        request.phase = Phase.PREEMPTED
-        self._waiting.add(request)
-        self._admission.shortage()
-
-    # Prefills
-
-    def _prefills(self, builder: StepBuilder, budget: int) -> bool:
-        """Chunks of the running prefills in order of arrival; true if one waits for blocks."""
-        table = self._table
-        rows = table.in_order()
-        for row in rows[table.scheduled[rows] < table.target[rows]].tolist():
-            size = self._chunk(builder, row, budget)
-            if size == 0:
-                break
-            ids = table.grow(row, int(table.scheduled[row]) + size)
-            if ids is None:
-                return True
-            self._add_chunk(builder, row, size, len(ids))
+    def _act(self, builder: StepBuilder, decisions: Iterable[Decision], ledger: Ledger, now: float) -> bool:
+        for decision in decisions:
+            match decision:
+                case Chunk(row, size):
+                    self._add_chunk(builder, row, size)
+                case Admit(request, probe, size):
+                    self._admit(builder, request, probe, now)
+                    self._add_chunk(builder, request.row, size)
+                case Receive(request):
+                    self._receive(builder, request, now)
+                case Bypass(request):
+                    self._bypass(request)
+                case Blocked():
+                    return True
+            let_go = self._table.pool.free - ledger.free  # what was held for choices, by the last that is admitted
+            assert let_go >= 0, "decision and deed differ"
+            ledger.free += let_go
+            ledger.spare += let_go
         return False
 
-    def _chunk(self, builder: StepBuilder, row: int, budget: int) -> int:
-        new = int(self._table.target[row] - self._table.scheduled[row])
-        return chunk_size(new, builder.left, self._table.block_size, not builder.has_prefill, budget)
+    def _bypass(self, request: Request) -> None:
+        request.bypassed += 1
+        if request.bypassed >= MAX_BYPASSED and self._overdue is None:
+            self._overdue = request
 
-    def _add_chunk(self, builder: StepBuilder, row: int, size: int, new_blocks: int) -> None:
+    # Admissions
+
+    def _admit(self, builder: StepBuilder, request: Request, probe: Probe, now: float) -> None:
+        """Give a waiting request a row, and the blocks of its hits."""
+        table, pool = self._table, self._table.pool
+        self._waiting.remove(request)
+        request.bypassed = 0
+        hits = probe.hits
+        blocks = pool.find(request.digests[:hits]) if hits and request.digests else NO_BLOCKS
+        pool.hold(blocks)
+        slot = NO_STATE_SLOT
+        if request.needs_state:
+            slot = self._checkpoints.take_slot(request, builder, hits, probe.found)
+        table.admit(request, blocks, slot)
+        self._count(request, hits * table.block_size, now)
+
+    def _count(self, request: Request, cached_tokens: int, now: float) -> None:
+        """Book a first admission."""
+        if request.admitted:
+            return
+        request.admitted = True
+        request.cached_tokens = cached_tokens
+        statistics = self._statistics
+        statistics.admissions += 1
+        statistics.queue_seconds += round(1e9 * max(0.0, now - request.arrived_s))
+        if request.digests is not None:
+            self._cache_stats.update(cached_tokens, request.prompt_tokens)
+        self._cache.leave(request)
+
+    def _receive(self, builder: StepBuilder, request: Request, now: float) -> None:
+        """Give a waiting request a row and blocks for all of its tokens, and start the transfer into them."""
+        self._admit(builder, request, NOTHING_CACHED, now)
+        self.start_receiving(request, now)
+
+    def start_receiving(self, request: Request, now: float) -> None:
+        """Park a request that has a row until its KV is there. The pool must have the blocks that it lacks."""
+        table, row = self._table, request.row
+        assert not table.in_flight[row], "an open step may write into blocks that are received"
+        grown = table.grow(np.array([row]), table.target[[row]])
+        assert grown and request.remote is not None
+        table.park(row)
+        blocks = table.tables[row, : table.blocks[row]].copy()
+        self._connector.receive(request.rid, request.attempt, blocks, request.remote, now)
+
+    # Rows of the step
+
+    def _add_chunk(self, builder: StepBuilder, row: int, size: int) -> None:
         table = self._table
         start = int(table.scheduled[row])
-        held = int(table.blocks[row])
-        indexes = np.arange(held - new_blocks, held)
-        builder.change_blocks(np.full(new_blocks, row), indexes, table.tables[row, indexes])
-        builder.chunk(row, start, table.tokens[row, start : start + size], start + size == table.target[row])
+        end = start + size
+        if self._stateful:
+            self._checkpoints.keep(builder, row, start)  # who is admitted after it may resume there
+        grown = table.grow(np.array([row]), np.array([end]))
+        assert grown, "what was decided has blocks"
+        target = int(table.target[row])
+        last = end == target
+        builder.chunk(
+            row,
+            start,
+            table.tokens[row, start:end],
+            samples=last and target < table.token_limit[row],
+            following=NO_TOKEN if last else int(table.tokens[row, end]),
+            media=self._media(builder, row, start, size),
+        )
 
-    def _admissions(self, builder: StepBuilder, budget: int) -> None:
-        """Admit who fits, in order; the first who does not fit stops it."""
-        table = self._table
-        while builder.left and (request := self._waiting.head()) is not None:
-            left = builder.left
-            size = chunk_size(len(request.tokens), left, table.block_size, not builder.has_prefill, budget)
-            if size == 0 or self._blocked_prefill(builder) or not self._admission.fits(request):
-                return
-            self._waiting.remove(request)
-            table.admit(request)
-            ids = table.grow(request.row, size)
-            assert ids is not None, "a request that fits has blocks for its first chunk"
-            builder.new_row(self._new_row(request))
-            self._add_chunk(builder, request.row, size, len(ids))
+    def _media(self, builder: StepBuilder, row: int, start: int, size: int) -> MediaChunk | None:
+        request = self._table.request(row)
+        if not (request.images or request.mrope):
+            return None
+        begun = int(self._table.begun[row])
+        return media_chunk(builder.next_index, request.images, request.mrope, request.mrope_delta, begun, start, size)
 
-    def _blocked_prefill(self, builder: StepBuilder) -> bool:
-        """Whether a running prefill is not in the step: nobody may be admitted past it."""
-        table = self._table
-        rows = table.in_order()
-        return any(row not in builder for row in rows[table.scheduled[rows] < table.target[rows]].tolist())
+    def _introduce(self, builder: StepBuilder) -> None:
+        """Tell the executor what it does not know of the rows in the step: new requests, blocks, checkpoints due."""
+        table, rows = self._table, builder.rows
+        for row, start in zip(rows.tolist(), builder.starts.tolist(), strict=True) if self._stateful else ():
+            self._checkpoints.keep(builder, row, start)
+        for row in rows[~table.introduced[rows]].tolist():
+            builder.new_row(self._new_row(table.request(row)))
+        table.introduced[rows] = True
+        unsent = table.blocks[rows] - table.sent_blocks[rows]
+        if unsent.any():
+            owners = np.repeat(rows, unsent)
+            within = np.arange(len(owners)) - np.repeat(np.cumsum(unsent) - unsent, unsent)
+            indexes = table.sent_blocks[owners] + within
+            builder.change_blocks(owners, indexes, table.tables[owners, indexes])
+            table.sent_blocks[rows] = table.blocks[rows]
 
     def _new_row(self, request: Request) -> NewRow:
         """What the executor must know of a request that takes a row."""
-        limits = request.limits
+        limits, slot = request.limits, int(self._table.state_slot[request.row])
         if not limits.min_tokens:
-            return NewRow(request.row, request.sampling)
+            return NewRow(request.row, request.seed, request.sampling, state_slot=slot)
         masked = limits.stop_token_ids + (() if limits.ignore_eos else self._eos_token_ids)
-        return NewRow(request.row, request.sampling, request.prompt_tokens + limits.min_tokens, masked)
+        masked_until = request.prompt_tokens + limits.min_tokens
+        return NewRow(request.row, request.seed, request.sampling, masked_until, masked, slot)

@@ -1,16 +1,23 @@
-"""The row table: the state of the running requests that changes on every step, in columns by row.
+"""The row table: the state of the admitted requests that changes on every step, in columns by row.
 
 A row is a place in the executor and here alike. One step touches these columns in a handful of vector
-operations; nothing per request in Python. `stops_from` is the length from which on a stop token counts
-(min_tokens). Lengths count tokens:
+operations; nothing per request in Python. Lengths count tokens:
 
     |<------- committed ------->|<--- in_flight --->|
     |  KV written and settled   |  planned, open    |  not planned yet
     0                           ^ committed         ^ scheduled               ^ target: prefill ends here
 
 `length` counts the known tokens, which `tokens` holds: prompt, then settled outputs. A row is in prefill
-while scheduled < target, then it decodes. `generation` rises when a row is released, so that a late
-result of its last owner cannot be taken for one of the next.
+while scheduled < target, then it decodes. With drafts `in_flight` is the most that the open steps can
+turn out to be, and `open_tokens` counts the tokens that they give at the least. `generation` rises when
+a row is released, so that a late result of its last owner cannot be taken for one of the next.
+
+Other columns: `token_limit` is the length at which a request ends, `stops_from` the length from which on a stop
+token counts (min_tokens). `drafted`: drafts that lie ready in the executor. `from_host`: the executor does not have
+the row's last token. `begun`: where its prefill began. `published`: how many of its blocks have had their chance to
+enter the prefix cache. `sent_blocks`: entries of its block table that the executor has. `skipped`: steps in which it
+could have decoded and was left out. A parked row has blocks and waits for their content; a pinned one must
+keep them.
 """
 
 from __future__ import annotations
@@ -23,9 +30,13 @@ import numpy.typing as npt
 from ...ipc.plan import Column
 from ...ipc.ring import Tokens
 from .blocks import BlockPool, blocks_for
-from .request import NO_ROW, Phase, Request
+from .request import Phase, Request
 
 Rows = npt.NDArray[np.intp]
+Counts = npt.NDArray[np.int64]
+Flags = npt.NDArray[np.bool_]
+
+NO_STATE_SLOT = -1
 
 
 class RowTable:
@@ -33,27 +44,46 @@ class RowTable:
 
     def __init__(self, max_rows: int, max_model_len: int, block_size: int, pool: BlockPool) -> None:
         self.block_size = block_size
+        self.max_model_len = max_model_len
         self.pool = pool
-        self.requests: list[Request | None] = [None] * max_rows
+        self.requests: npt.NDArray[np.object_] = np.full(max_rows, None)
         self.tokens: Tokens = np.zeros((max_rows, max_model_len), np.int32)
         self.tables: Column = np.zeros((max_rows, blocks_for(max_model_len, block_size)), np.int32)
-        self.running: npt.NDArray[np.bool_] = np.zeros(max_rows, np.bool_)
-        self.opened: npt.NDArray[np.bool_] = np.zeros(max_rows, np.bool_)
-        self.has_stop_ids: npt.NDArray[np.bool_] = np.zeros(max_rows, np.bool_)
-        self.stops_at_eos: npt.NDArray[np.bool_] = np.zeros(max_rows, np.bool_)
-        self.rid, self.arrival, self.generation = (np.zeros(max_rows, np.int64) for _ in range(3))
-        self.committed, self.in_flight, self.target = (np.zeros(max_rows, np.int64) for _ in range(3))
-        self.length, self.blocks = (np.zeros(max_rows, np.int64) for _ in range(2))
-        self.total_limit, self.stops_from = (np.zeros(max_rows, np.int64) for _ in range(2))
+
+        def counts() -> Counts:
+            return np.zeros(max_rows, np.int64)
+
+        def flags() -> Flags:
+            return np.zeros(max_rows, np.bool_)
+
+        self.running, self.parked, self.pinned, self.introduced = flags(), flags(), flags(), flags()
+        self.opened, self.from_host, self.hashed = flags(), flags(), flags()
+        self.has_stop_ids, self.has_stop_sequences, self.stops_at_eos = flags(), flags(), flags()
+        self.wants_logprobs, self.wants_prompt_logprobs, self.asks_to_send = flags(), flags(), flags()
+        self.rid, self.arrival, self.generation = counts(), counts(), counts()
+        self.committed, self.in_flight, self.target, self.length = counts(), counts(), counts(), counts()
+        self.open_tokens, self.open_steps, self.drafted, self.skipped = counts(), counts(), counts(), counts()
+        self.token_limit, self.stops_from, self.mrope_delta = counts(), counts(), counts()
+        self.blocks, self.sent_blocks, self.published, self.begun = counts(), counts(), counts(), counts()
+        self.state_slot: Counts = np.full(max_rows, NO_STATE_SLOT, np.int64)
         self._free = list(range(max_rows - 1, -1, -1))
         self._by_arrival: Rows | None = None
 
     @property
-    def running_count(self) -> int:
+    def taken(self) -> int:
+        """Rows that running and parked requests have."""
         return len(self.requests) - len(self._free)
 
     @property
-    def scheduled(self) -> npt.NDArray[np.int64]:
+    def running_count(self) -> int:
+        return self.taken - self.parked_count
+
+    @property
+    def parked_count(self) -> int:
+        return int(np.count_nonzero(self.parked))
+
+    @property
+    def scheduled(self) -> Counts:
         """Per row, the positions that are committed or in an open step."""
         return self.committed + self.in_flight
 
@@ -64,42 +94,85 @@ class RowTable:
             self._by_arrival = rows[np.argsort(self.arrival[rows])]
         return self._by_arrival
 
+    def prefills(self) -> Rows:
+        """The running rows that have prompt left to plan, in the order of arrival."""
+        rows = self.in_order()
+        return rows[self.scheduled[rows] < self.target[rows]]
+
     def request(self, row: int) -> Request:
         """The request that holds a row."""
         request = self.requests[row]
-        assert request is not None
+        assert isinstance(request, Request)
         return request
 
-    def admit(self, request: Request) -> None:
-        """Give a waiting request a row; there must be a free one. Its target is all of its known tokens."""
+    def requests_of(self, rows: Rows) -> list[Request]:
+        """The requests that hold these rows, all of which are taken."""
+        requests: list[Request] = self.requests[rows].tolist()
+        return requests
+
+    def admit(self, request: Request, hits: Column, state_slot: int = NO_STATE_SLOT) -> None:
+        """Give a waiting request a row; there must be a free one. Its target is all of its known tokens.
+
+        `hits` are blocks, held for it already, that have its first tokens.
+        """
         row = self._free.pop()
-        known = len(request.tokens)
+        known, limits = len(request.tokens), request.limits
         self.requests[row] = request
         self.tokens[row, :known] = request.tokens
+        self.tables[row, : len(hits)] = hits
         self.rid[row], self.arrival[row] = request.rid, request.arrival
-        self.committed[row] = self.in_flight[row] = self.blocks[row] = 0
+        self.blocks[row] = self.published[row] = len(hits)
+        self.committed[row] = self.begun[row] = len(hits) * self.block_size
+        self.in_flight[row] = self.open_tokens[row] = self.open_steps[row] = 0
+        self.drafted[row] = self.skipped[row] = self.sent_blocks[row] = 0
         self.length[row] = self.target[row] = known
-        self.total_limit[row] = request.total_limit
-        self.stops_from[row] = request.prompt_tokens + request.limits.min_tokens
+        self.token_limit[row] = request.token_limit
+        self.mrope_delta[row] = request.mrope_delta
+        self.stops_from[row] = request.prompt_tokens + limits.min_tokens
         self.opened[row] = request.opened
-        self.has_stop_ids[row] = bool(request.limits.stop_token_ids)
-        self.stops_at_eos[row] = not request.limits.ignore_eos
+        self.hashed[row] = request.digests is not None
+        self.has_stop_ids[row], self.has_stop_sequences[row] = bool(limits.stop_token_ids), bool(limits.stop_sequences)
+        self.stops_at_eos[row] = not limits.ignore_eos
+        self.wants_logprobs[row] = request.sampling.logprobs >= 0
+        self.wants_prompt_logprobs[row] = request.sampling.prompt_logprobs >= 0
+        self.asks_to_send[row] = request.remote is not None and request.remote.decoded
+        self.introduced[row] = self.from_host[row] = self.parked[row] = self.pinned[row] = False
+        self.state_slot[row] = state_slot
         self.running[row] = True
         self._by_arrival = None
         request.row, request.phase = row, Phase.RUNNING
         request.tokens = request.tokens[:0]
 
-    def grow(self, row: int, tokens: int) -> Column | None:
-        """Make a row's table long enough for so many tokens: all blocks or none.
+    def park(self, row: int) -> None:
+        """The row's blocks are being filled from elsewhere: it is in no step until `unpark`."""
+        self.request(row).phase = Phase.PARKED
+        self.parked[row], self.running[row] = True, False
+        self._by_arrival = None
 
-        Returns the new block ids, perhaps none; None if the pool has not enough, and nothing has changed.
-        """
-        held = int(self.blocks[row])
-        ids = self.pool.take(max(0, blocks_for(tokens, self.block_size) - held))
-        if ids is not None:
-            self.tables[row, held : held + len(ids)] = ids
-            self.blocks[row] = held + len(ids)
-        return ids
+    def unpark(self, rows: Rows) -> None:
+        running = Phase.RUNNING
+        for request in self.requests_of(rows):
+            request.phase = running
+        self.parked[rows], self.running[rows] = False, True
+        self._by_arrival = None
+
+    def lacking(self, rows: Rows, lengths: Counts) -> Counts:
+        """How many blocks the rows' tables lack to hold so many tokens."""
+        lacking: Counts = np.maximum(-(-lengths // self.block_size) - self.blocks[rows], 0)
+        return lacking
+
+    def grow(self, rows: Rows, lengths: Counts) -> bool:
+        """Make tables long enough for so many tokens each: all blocks, or none and false."""
+        lacking = self.lacking(rows, lengths)
+        ids = self.pool.take(int(lacking.sum()))
+        if ids is None:
+            return False
+        if len(ids):
+            owners = np.repeat(rows, lacking)
+            within = np.arange(len(ids)) - np.repeat(np.cumsum(lacking) - lacking, lacking)
+            self.tables[owners, self.blocks[owners] + within] = ids
+            self.blocks[rows] += lacking
+        return True
 
     def release(self, row: int) -> Tokens:
         """Take a row and its blocks from its request; returns a copy of the known tokens."""
@@ -108,38 +181,50 @@ class RowTable:
         return known
 
     def release_many(self, rows: Rows) -> None:
-        """Take rows and their blocks from their requests. Open steps that name them may still run: the
-        executor runs steps in the order of planning, so a later owner of a block writes it later."""
+        """Take rows and their blocks from their requests, the deepest block of each first.
+
+        Open steps that name them may still run: the executor runs steps in the order of planning, so a
+        later owner of a block writes it later.
+        """
+        backwards = rows[::-1]
         widest = int(self.blocks[rows].max(initial=0))
-        held = self.tables[rows, :widest][np.arange(widest) < self.blocks[rows, None]]
-        self.pool.release(held)
-        self.running[rows] = False
+        held = self.tables[backwards, :widest][np.arange(widest) < self.blocks[backwards, None]]
+        self.pool.release(held[::-1])
+        self._free_rows(rows)
+
+    def detach(self, row: int) -> Column:
+        """Free a row whose blocks go on being held; returns these."""
+        held: Column = self.tables[row, : self.blocks[row]].copy()
+        self._free_rows(np.array([row]))
+        return held
+
+    def _free_rows(self, rows: Rows) -> None:
+        self.running[rows] = self.parked[rows] = False
         self.generation[rows] += 1
-        self.blocks[rows] = self.in_flight[rows] = 0
-        for row in rows.tolist():
-            self.request(row).row = NO_ROW
-            self.requests[row] = None
-            self._free.append(row)
+        self.blocks[rows] = self.in_flight[rows] = self.open_tokens[rows] = self.open_steps[rows] = 0
+        self.requests[rows] = None
+        self._free.extend(rows.tolist())
         self._by_arrival = None
 
     def held_blocks(self) -> Column:
-        """The ids of all blocks in all tables, in no order that matters."""
+        """The ids of all blocks in all tables, with repetition, in no order that matters."""
         held: Column = np.concatenate(
-            [self.tables[row, : self.blocks[row]] for row in self._running_rows()] or [np.zeros(0, np.int32)]
+            [self.tables[row, : self.blocks[row]] for row in self._taken_rows()] or [np.zeros(0, np.int32)]
         )
         return held
 
-    def _running_rows(self) -> Iterator[int]:
-        return iter(np.flatnonzero(self.running).tolist())
+    def _taken_rows(self) -> Iterator[int]:
+        return iter(np.flatnonzero(self.running | self.parked).tolist())
 
     def check(self) -> None:
-        """Compare the books of rows and blocks; raises AssertionError."""
-        self.pool.check(self.held_blocks())
-        assert sorted(self._free) == np.flatnonzero(~self.running).tolist(), "rows were lost"
-        for row in self._running_rows():
+        """Compare the books of the rows; raises AssertionError."""
+        assert not (self.running & self.parked).any()
+        assert sorted(self._free) == np.flatnonzero(~(self.running | self.parked)).tolist(), "rows were lost"
+        for row in self._taken_rows():
             request = self.request(row)
-            assert request.row == row and request.phase is Phase.RUNNING and request.rid == self.rid[row]
+            phase = Phase.PARKED if self.parked[row] else Phase.RUNNING
+            assert request.row == row and request.phase is phase and request.rid == self.rid[row]
             scheduled = int(self.scheduled[row])
             assert blocks_for(scheduled, self.block_size) <= self.blocks[row], "a planned position has no block"
-            assert self.committed[row] <= self.length[row] <= self.total_limit[row]
-            assert scheduled <= self.total_limit[row]
+            assert self.committed[row] <= self.length[row] <= self.token_limit[row] <= self.max_model_len
+            assert scheduled <= self.max_model_len

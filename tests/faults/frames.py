@@ -9,26 +9,31 @@ from typing import Any
 import msgpack
 
 from fourstroke.common.errors import BadMessage
-from fourstroke.common.types import Finish, State
+from fourstroke.common.types import Finish, State, TransferAction, TransferOutcome
 from fourstroke.ipc import codec
 from fourstroke.ipc.messages import (
     Abort,
+    CacheKeys,
+    Detail,
     Drain,
     Emit,
-    Ended,
     Ending,
+    Endings,
     Hello,
     KvBatch,
+    KvTransfer,
     Limits,
     NewRow,
     Opened,
     Report,
+    ResetCache,
     RowError,
     Sampling,
     StepDone,
     StepPlan,
     Submit,
     Text,
+    TransferReport,
 )
 
 Frame = list[bytes]
@@ -36,17 +41,26 @@ Frame = list[bytes]
 
 _NOBODY = -12345
 _NOWHERE = 1 << 40
-_SAMPLING = Sampling(1.0, 0, 1.0, 0.0, 7, (5, 6), (1.0, -1.0))
+_SAMPLING = Sampling(1.0, 0, 1.0, 0.0, (5, 6), (1.0, -1.0))
 _EMPTY = b"\0" * 8, b"\0" * 4
 
 SENSELESS = {
-    Submit: Submit(_NOBODY, 0, _NOWHERE, 5, _SAMPLING, Limits(9, 1, False, (3, 4)), b"ticket"),
+    Submit: Submit(
+        (_NOBODY,), (7,), 0, _NOWHERE, 5, b"", CacheKeys(), _SAMPLING, Limits(9, 1, False, (3, 4)), 0, 0.0, b"ticket"
+    ),
+    ResetCache: ResetCache(_NOBODY, False, b"ticket"),
     Abort: Abort(_NOBODY, 0, Finish.ABORT, 0),
     Hello: Hello(100, 16, 2048, 49152, (2,)),
-    StepPlan: StepPlan(_NOBODY, 99, 2, 3, 4, (NewRow(99, _SAMPLING, 5, (2, 3)),)),
+    StepPlan: StepPlan(_NOBODY, 99, 2, 3, 4, (NewRow(99, 7, _SAMPLING, 5, (2, 3)),)),
+    KvTransfer: KvTransfer(_NOBODY, 0, TransferAction.CANCEL),
+    TransferReport: TransferReport(_NOBODY, 0, TransferOutcome.SENT),
     StepDone: StepDone(_NOBODY, 0, (RowError(99, "cause"),)),
     Emit: Emit(
-        (Opened(_NOBODY, 0, 0, b"ticket"),), *_EMPTY, _NOWHERE, 3, (Ended(_NOBODY, Finish.LENGTH, -1, "detail"),)
+        (Opened(_NOBODY, 0, 0, b"ticket"),),
+        *_EMPTY,
+        _NOWHERE,
+        3,
+        Endings(b"\0" * 8, b"\2", b"\0" * 4, (Detail(_NOBODY, "detail"),)),
     ),
     Text: Text(*_EMPTY, ("text", "text"), b"\0" * 7, (Ending(_NOBODY, Finish.STOP, None, 3, 1, 0, "detail"),)),
     KvBatch: KvBatch(-7, b"events"),

@@ -78,6 +78,18 @@ def test_chat(llm: LLM) -> None:
     assert one.prompt_tokens > 1
 
 
+def test_prefix_cache(llm: LLM) -> None:
+    """A prompt is found in the prefix cache until that is reset, and never by another tenant."""
+
+    def cached(**fields: str) -> int:
+        (completion,) = llm.generate([[*range(100, 140)]], SamplingParams(max_tokens=1, **fields), progress=False)  # type: ignore[arg-type]
+        return completion.cached_tokens
+
+    assert (cached(), cached(), cached(cache_salt="x"), cached(cache_salt="x")) == (0, 32, 0, 32)
+    llm.reset_prefix_cache()
+    assert (cached(), cached(cache_salt="x")) == (0, 0)
+
+
 def test_from_threads(llm: LLM) -> None:
     """Several threads may use one LLM."""
     with ThreadPoolExecutor(4) as pool:
@@ -124,12 +136,15 @@ def test_closed(before: set[psutil.Process]) -> None:
     assert wait_gone(pids, 0) == []
     with pytest.raises(ServerError, match="closed"):
         llm.generate("Hi")
+    with pytest.raises(ServerError, match="closed"):
+        llm.reset_prefix_cache()
 
 
 @pytest.mark.parametrize(
     ("options", "kind", "words"),
     [
         ({"threads": -1}, ConfigError, "--threads"),
+        ({"prefix_cache": "no"}, ConfigError, "prefix_cache"),
         ({"no_such_option": 1}, ConfigError, "no_such_option"),
         ({"port": 8000}, ConfigError, "port"),
         ({"model": "/no/such/model"}, ModelError, "/no/such/model"),

@@ -11,19 +11,20 @@ import numpy as np
 
 from fourstroke.common.types import Finish, SamplingParams
 from fourstroke.ipc.board import Board, board_bytes
-from fourstroke.ipc.messages import Abort, Emit, Ending, Hello, StepDone, StepPlan, Submit, Text
+from fourstroke.ipc.messages import FROM_EXECUTOR, FROM_INGEST, TO_EXECUTOR, CacheKeys, Emit, Ending, Hello, Text
 from fourstroke.ipc.plan import StepShape, slots_for_depth, step_slots
 from fourstroke.ipc.ring import TokenRing, ring_bytes
 from fourstroke.ipc.wire import memory_wire
+from fourstroke.procs.block_hash import chain
 from fourstroke.procs.executor.fake import EOS_TOKEN_ID, VOCAB_SIZE, FakeRunner, continuation
-from fourstroke.procs.ingest.choices import add_choices
+from fourstroke.procs.ingest.choices import EncodedPrompt, add_choices
 from fourstroke.procs.ingest.live import LiveRequest
 from fourstroke.procs.ingest.submit import Submitter
 from fourstroke.procs.ingest.table import Table
-from fourstroke.procs.output.detokenizer import TokenTable
+from fourstroke.procs.detokenizer import TokenTable
 from fourstroke.procs.output.turn import OutputTurn
-from fourstroke.procs.scheduler.core import Policy
 from fourstroke.procs.scheduler.main import SchedulerLoop
+from fourstroke.procs.scheduler.policy import Policy
 from fourstroke.procs.vocabulary import Vocabulary
 
 VOCABULARY = Vocabulary([f"<{token}>".encode() for token in range(VOCAB_SIZE)], frozenset({EOS_TOKEN_ID}))
@@ -59,27 +60,37 @@ class Ring:
         prompt_ring: int = 1024,
         token_ring: int = 1024,
         high_water_mark: int = 1024,
+        drafts: int = 0,
+        **policy: object,
     ) -> None:
-        shape, slots = StepShape(rows, budget), slots_for_depth(depth)
+        """`policy` are further fields of Policy; the prefix cache is on unless they say otherwise."""
+        shape, slots = StepShape(rows, budget, drafts), slots_for_depth(depth)
         step_memory = bytearray(shape.memory_bytes(slots))
         prompts, tokens = bytearray(ring_bytes(prompt_ring)), bytearray(ring_bytes(token_ring))
         names = ("ingest0", "scheduler0", "output0")
         self.board = Board(bytearray(board_bytes(len(names))), names)
         self.max_model_len = max_model_len
 
-        to_scheduler, from_ingest = memory_wire("ingest0", Submit, Abort, high_water_mark=high_water_mark)
-        to_executor, self._plans = memory_wire("scheduler0", StepPlan, high_water_mark=high_water_mark)
-        self._to_scheduler, from_executor = memory_wire("executor0", Hello, StepDone, high_water_mark=high_water_mark)
+        to_scheduler, from_ingest = memory_wire("ingest0", *FROM_INGEST, high_water_mark=high_water_mark)
+        to_executor, self._plans = memory_wire("scheduler0", *TO_EXECUTOR, high_water_mark=high_water_mark)
+        self._to_scheduler, from_executor = memory_wire("executor0", *FROM_EXECUTOR, high_water_mark=high_water_mark)
         to_output, from_scheduler = memory_wire("scheduler0", Emit, high_water_mark=high_water_mark)
         to_ingest, self._texts = memory_wire("output0", Text, high_water_mark=high_water_mark)
 
         hello = Hello(blocks, block_size, max_model_len, VOCAB_SIZE, (EOS_TOKEN_ID,))
-        self._runner = FakeRunner(step_slots(step_memory, shape, slots), hello, rows)
+        self._runner = FakeRunner(step_slots(step_memory, shape, slots), hello, rows, drafts=drafts)
         self.token_ring = TokenRing(tokens)
         self.submitter = Submitter("ingest0", TokenRing(prompts), to_scheduler, lambda: None)
         self.table = Table(self.submitter, 0, 1 << 20)
         self.scheduler = SchedulerLoop(
-            Policy(max_num_seqs=rows, max_num_batched_tokens=budget, pipeline_depth=depth, headroom_lookahead=headroom),
+            Policy(
+                max_num_seqs=rows,
+                max_num_batched_tokens=budget,
+                pipeline_depth=depth,
+                headroom_lookahead=headroom,
+                drafts=drafts,
+                **policy,
+            ),
             step_slots(step_memory, shape, slots),
             {from_ingest: TokenRing(prompts)},
             from_executor,
@@ -98,6 +109,7 @@ class Ring:
         self._inboxes = (from_ingest, self._plans, from_executor, from_scheduler, self._texts)
         self._to_scheduler.send(hello)
         self.live: list[LiveRequest] = []
+        self._block_size = block_size
 
     def submit(self, prompt: Sequence[int], **params: object) -> LiveRequest:
         """A client's request. EOS is ignored unless the parameters say otherwise."""
@@ -107,8 +119,11 @@ class Ring:
             sampling.stop,
             sampling.include_stop_str_in_output,
             sampling.skip_special_tokens,
+            keys=CacheKeys(salt=sampling.cache_salt or ""),
         )
-        add_choices(request, [np.array(prompt, np.int32)], sampling, self.table, self.max_model_len)
+        tokens = np.array(prompt, np.int32)
+        encoded = EncodedPrompt(tokens, chain(tokens, self._block_size, request.keys, ()))
+        add_choices(request, [encoded], sampling, self.table, self.max_model_len)
         self.live.append(request)
         self.table.open(request)
         return request
@@ -144,7 +159,7 @@ class Ring:
     @property
     def settled(self) -> bool:
         core = self.scheduler.core
-        return core is not None and not core.has_work and not self.scheduler.output_is_behind
+        return core is not None and not core.alive and not self.scheduler.output_is_behind
 
     def check_empty(self) -> None:
         """No block, row, ring space or message is held, and no frame was bad."""

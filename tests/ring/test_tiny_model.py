@@ -14,11 +14,13 @@ import numpy as np
 import pytest
 import torch
 
-from fourstroke.ipc.messages import Limits, Sampling
+from fourstroke.ipc.messages import CacheKeys, Limits, Sampling, Submit
 from fourstroke.ipc.plan import StepShape, slots_for_depth, step_slots
+from fourstroke.procs.block_hash import chain
 from fourstroke.procs.executor.runner import load_runner
-from fourstroke.procs.scheduler.core import Policy, Scheduler
-from fourstroke.procs.scheduler.request import Request
+from fourstroke.procs.scheduler.arrivals import requests_of
+from fourstroke.procs.scheduler.core import Scheduler
+from fourstroke.procs.scheduler.policy import Policy
 
 from ..unit.procs.executor.driver import executor_config
 from ..unit.procs.executor.tiny import CONTEXT, save_folder, tiny_weights
@@ -35,7 +37,15 @@ def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def generate(
-    model: Path, prompts: Sequence[list[int]], *, rows: int = 8, budget: int = 512, depth: int = 2, blocks: int = 256
+    model: Path,
+    prompts: Sequence[list[int]],
+    *,
+    rows: int = 8,
+    budget: int = 512,
+    depth: int = 2,
+    blocks: int = 256,
+    cache: bool = False,
+    drafts: int = 0,
 ) -> tuple[list[list[int]], Scheduler]:
     """What is generated after each prompt, half of them sampled, half greedy; and the scheduler, for its counts."""
     config = executor_config(
@@ -46,29 +56,41 @@ def generate(
         max_num_batched_tokens=budget,
         max_model_len=CONTEXT,
         pipeline_depth=depth,
+        num_speculative_tokens=drafts,
     )
-    shape, count = StepShape(rows, budget), slots_for_depth(depth)
+    shape, count = StepShape(rows, budget, drafts), slots_for_depth(depth)
     slots = step_slots(bytearray(shape.memory_bytes(count)), shape, count)
     runner = load_runner(config, slots, lambda _: None)
-    policy = Policy(max_num_seqs=rows, max_num_batched_tokens=budget, pipeline_depth=depth, headroom_lookahead=0)
+    policy = Policy(
+        max_num_seqs=rows,
+        max_num_batched_tokens=budget,
+        pipeline_depth=depth,
+        headroom_lookahead=0,
+        prefix_cache=cache,
+        drafts=drafts,
+    )
     core = Scheduler(policy, runner.hello, slots)
     outputs: dict[int, list[int]] = {rid: [] for rid in range(len(prompts))}
     for rid, prompt in enumerate(prompts):
-        sampling = Sampling(float(rid % 2), 0, 1.0, 0.0, rid)
-        limits = Limits(TOKENS, 0, True, ())
-        core.submit(Request(rid, 0, len(prompt), np.array(prompt, np.int32), sampling, limits, b""))
+        tokens = np.array(prompt, np.int32)
+        digests = chain(tokens, BLOCK, CacheKeys(), ()) if cache else b""
+        sampling, limits = Sampling(float(rid % 2), 0, 1.0, 0.0), Limits(TOKENS, 0, True, ())
+        submit = Submit((rid,), (rid,), 0, 0, len(prompt), digests, CacheKeys(), sampling, limits, 0, 0.0, b"")
+        for request in requests_of(submit, tokens, 0.0, block_size=BLOCK, prefix_cache=cache, stateful=False):
+            core.submit(request, 0.0)
     pending = deque()
-    while core.has_work:
-        step = core.plan()
+    while core.alive:
+        step = core.plan(0.0)
         if step is not None:
             pending.append(runner.run(step.plan))
         if pending and (step is None or len(pending) == depth):
             done = pending.popleft()
-            assert core.next_settled is not None
-            core.settle(slots[done.slot].sampled[: core.next_settled.plan.rows].copy(), done.errors)
+            core.settle(done.errors, 0.0)
         for emission in core.take_emissions():
-            for rid, token in zip(emission.rids.tolist(), emission.tokens.tolist(), strict=True):
-                outputs[rid].append(token)
+            at = 0
+            for rid, number in zip(emission.new.rids.tolist(), emission.new.counts.tolist(), strict=True):
+                outputs[rid] += emission.new.tokens[at : at + number].tolist()
+                at += number
         core.check()
     return list(outputs.values()), core
 
@@ -93,3 +115,16 @@ def test_arrangements(model: Path, alone: list[list[int]], depth: int, budget: i
     outputs, core = generate(model, PROMPTS, depth=depth, budget=budget, blocks=blocks)
     assert outputs == alone
     assert (core.statistics.preemptions > 0) == (blocks == 10)
+
+
+@pytest.mark.parametrize("depth", [1, 2])
+@pytest.mark.parametrize("blocks", [10, 256], ids=["preempting", "roomy"])
+@pytest.mark.parametrize("drafts", [0, 1, 3])
+def test_cache_and_drafts(model: Path, alone: list[list[int]], depth: int, blocks: int, drafts: int) -> None:
+    """With a prefix cache that was filled before, and with drafts from the request's own text: the same tokens."""
+    outputs, core = generate(model, PROMPTS * 2, budget=64, depth=depth, blocks=blocks, cache=True, drafts=drafts)
+    count = len(PROMPTS)
+    assert outputs[:count] == alone
+    assert outputs[count::2] == alone[::2]  # greedy; the others have seeds of their own
+    assert (core.cache_stats.total_cached_tokens > 0) or blocks == 10
+    assert bool(core.spec_stats.total_accepted) == bool(drafts)

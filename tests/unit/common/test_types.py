@@ -15,7 +15,8 @@ NOT_INTEGERS = [True, "1", 1.0, [], math.nan]
 
 BAD = {
     "n": [0, 129, None, *NOT_INTEGERS],
-    "max_tokens": [0, -1, 2**31, *NOT_INTEGERS],
+    "max_tokens": [-1, 2**31, *NOT_INTEGERS],
+    "logprobs": [-1, 21, *NOT_INTEGERS],
     "min_tokens": [-1, 2**31, None, *NOT_INTEGERS],
     "temperature": [-0.1, 1.1e6, 10**400, *NOT_NUMBERS],
     "top_k": [-2, 2**31, None, *NOT_INTEGERS],
@@ -27,6 +28,9 @@ BAD = {
     "ignore_eos": [1, 0, "true", None],
     "include_stop_str_in_output": [1, "", None],
     "skip_special_tokens": [1, "", None],
+    "priority": [2**31, -(2**31) - 1, None, *NOT_INTEGERS],
+    "timeout": [0, 0.0, -1, 2**30 + 1, 10**400, *(value for value in NOT_NUMBERS if value is not None)],
+    "cache_salt": ["", "x" * 1025, "\ud800", 5, 0, True, False, [], ["x"], {}],
 }
 
 
@@ -48,6 +52,9 @@ def test_refused_by_name(name, value):
     [
         {"n": 128},
         {"max_tokens": 1, "min_tokens": 1},
+        {"max_tokens": 0},
+        {"logprobs": 0},
+        {"logprobs": 20},
         {"temperature": 0},
         {"temperature": 1e6},
         {"top_k": -1},
@@ -61,6 +68,11 @@ def test_refused_by_name(name, value):
         {"stop": ["z" * 1024] * 16},
         {"stop_token_ids": None},
         {"stop_token_ids": [0, 2**31 - 1]},
+        {"priority": -(2**31)},
+        {"priority": 2**31 - 1},
+        {"timeout": 1e-9},
+        {"timeout": 2**30},
+        {"cache_salt": "é" * 1024},
     ],
     ids=lambda params: repr(params)[:40],
 )

@@ -12,9 +12,22 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fourstroke.common.errors import BadMessage
-from fourstroke.common.types import Finish, State
+from fourstroke.common.types import MAX_LOGPROBS, Finish, State
 from fourstroke.ipc import codec, messages
-from fourstroke.ipc.messages import MAX_TOKENS, Hello, KvBatch, Limits, Report, Sampling, Ticket
+from fourstroke.ipc.messages import (
+    DIGEST_BYTES,
+    MAX_TOKENS,
+    NO_LOGPROBS,
+    CacheKeys,
+    Hello,
+    Image,
+    KvBatch,
+    Limits,
+    Report,
+    Sampling,
+    Submit,
+    Ticket,
+)
 
 TYPES = (*typing.get_args(messages.Message), Ticket)
 SCALARS = {
@@ -27,19 +40,54 @@ SCALARS = {
 
 counts = st.integers(1, MAX_TOKENS)
 floats = SCALARS[float]
+
+
+def some(values):
+    """A strategy for tuples of a few values."""
+    return st.lists(values, max_size=3).map(tuple)
+
+
 BOUNDED = {
     Limits: st.tuples(counts, counts).flatmap(
         lambda pair: st.builds(
-            Limits, st.just(max(pair)), st.just(min(pair)), st.booleans(), st.lists(counts, max_size=3).map(tuple)
+            Limits,
+            st.just(max(pair)),
+            st.just(min(pair)),
+            st.booleans(),
+            some(counts),
+            some(st.lists(counts, min_size=1, max_size=3).map(tuple)),
         )
     ),
-    Hello: st.builds(Hello, counts, counts, counts, counts, st.lists(st.just(0), max_size=2).map(tuple)),
+    Hello: st.builds(Hello, counts, counts, counts, counts, some(st.just(0)), counts),
     Sampling: st.lists(st.tuples(SCALARS[int], floats), max_size=3).flatmap(
         lambda pairs: st.builds(
             Sampling,
-            *(floats, SCALARS[int], floats, floats, SCALARS[int]),
+            *(floats, SCALARS[int], floats, floats),
             st.just(tuple(token for token, _ in pairs)),
             st.just(tuple(bias for _, bias in pairs)),
+            *[st.integers(NO_LOGPROBS, MAX_LOGPROBS)] * 2,
+        )
+    ),
+    Image: st.builds(
+        Image, SCALARS[str], st.integers(0, MAX_TOKENS - 1), st.integers(1, MAX_TOKENS - 1), SCALARS[bytes]
+    ),
+    Submit: st.integers(1, 3).flatmap(
+        lambda choices: st.builds(
+            Submit,
+            st.lists(SCALARS[int], min_size=choices, max_size=choices, unique=True).map(tuple),
+            st.lists(SCALARS[int], min_size=choices, max_size=choices).map(tuple),
+            epoch=SCALARS[int],
+            prompt_at=SCALARS[int],
+            prompt_tokens=st.just(4),
+            digests=st.just(bytes(DIGEST_BYTES)),
+            keys=values_of(CacheKeys),
+            sampling=values_of(Sampling),
+            limits=values_of(Limits),
+            priority=SCALARS[int],
+            ticket=SCALARS[bytes],
+            timeout_s=st.floats(0, 1e9),
+            images=some(st.just(Image("cat", 1, 3, b"data"))),
+            mrope=st.just(b"") | st.just(bytes(48)),
         )
     ),
 }
@@ -237,20 +285,50 @@ def test_finish_comes_back_as_finish():
     assert codec.decode(codec.encode(message)).reason is Finish.STOP
 
 
-@pytest.mark.parametrize(
-    "frame",
-    [
-        [0, 1, 0, 0, 1, [1.0, 0, 1.0, 0.0, 1, [], []], [5, 6, False, []], b""],
-        [0, 1, 0, 0, 1, [1.0, 0, 1.0, 0.0, 1, [], []], [2**31, 0, False, []], b""],
-        [0, 1, 0, 0, 1, [1.0, 0, 1.0, 0.0, 1, [], []], [0, 0, False, []], b""],
-        [0, 1, 0, 0, 1, [1.0, 0, 1.0, 0.0, 1, [3], []], [5, 0, False, []], b""],
-        [3, 0, 16, 8, 9, []],
-        [3, 1, 16, -8, 9, []],
-        [3, 1, 16, 8, 9, [9]],
-    ],
-    ids=["min-tokens", "max-tokens", "no-tokens", "biases", "no-blocks", "length", "eos"],
+SUBMIT = Submit(
+    *((1, 2), (3, 4), 0, 0, 4, bytes(DIGEST_BYTES), messages.CacheKeys()),
+    *(Sampling(1.0, 0, 1.0, 0.0), Limits(5, 0, False, (), ((7,),)), 0, 0.0, b""),
+    (Image("cat", 1, 3, b"data"),),
 )
-def test_numbers_out_of_range(frame):
+HELLO = Hello(10, 16, 8, 9, (2,))
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        (SUBMIT, {"rids": ()}),
+        (SUBMIT, {"rids": (1, 1)}),
+        (SUBMIT, {"seeds": (3,)}),
+        (SUBMIT, {"digests": b"short"}),
+        (SUBMIT, {"timeout_s": -1.0}),
+        (SUBMIT, {"mrope": b"short"}),
+        (SUBMIT, {"prompt_tokens": 3}),
+        (SUBMIT.limits, {"min_tokens": 6}),
+        (SUBMIT.limits, {"max_tokens": 2**31}),
+        (SUBMIT.limits, {"max_tokens": -1}),
+        (SUBMIT.limits, {"stop_sequences": ((),)}),
+        (SUBMIT.sampling, {"biases": (1.0,)}),
+        (SUBMIT.sampling, {"logprobs": MAX_LOGPROBS + 1}),
+        (SUBMIT.sampling, {"prompt_logprobs": -2}),
+        (SUBMIT, {"images": (Image("cat", 2, 3, b"data"),)}),
+        (HELLO, {"num_blocks": 0}),
+        (HELLO, {"max_model_len": -8}),
+        (HELLO, {"eos_token_ids": (9,)}),
+        (HELLO, {"state_slots": -1}),
+    ],
+    ids=lambda change: f"{type(change[0]).__name__}-{'-'.join(change[1])}",
+)
+def test_numbers_out_of_range(change):
     """Fields of the right types with numbers that make no sense are refused as well."""
+    good, fields = change
+    bad = object.__new__(type(good))
+    for name in (field.name for field in dataclasses.fields(good)):
+        object.__setattr__(bad, name, fields.get(name, getattr(good, name)))
+    frame = HELLO if good is HELLO else SUBMIT
+    values = msgpack.unpackb(codec.encode(frame if good is not frame else bad))
+    if good is not frame:  # a part: put it where the good one stands
+        part = msgpack.unpackb(msgpack.packb(bad, default=codec._fields))
+        values[values.index(msgpack.unpackb(msgpack.packb(good, default=codec._fields)))] = part
+    assert codec.decode(codec.encode(frame)) == frame
     with pytest.raises(BadMessage, match=" with "):
-        codec.decode(msgpack.packb(frame))
+        codec.decode(msgpack.packb(values))

@@ -15,9 +15,10 @@ from fourstroke.common.errors import ConfigError, InvalidRequest, ModelError, Re
 from fourstroke.launch.cli import exit_status, run
 from fourstroke.launch.options import ENGINE, HTTP, as_flags, given, make_parser
 
-NUMBERS = [option.flag for option in ENGINE + HTTP if option.type is not str]
-SET_ELSEWHERE = {"model", "served_model_names", "api_key"}
-"""Fields of Config with flags of their own kind."""
+NUMBERS = [option.flag for option in ENGINE + HTTP if option.type not in (str, bool)]
+SWITCHES = [option.flag for option in ENGINE + HTTP if option.type is bool]
+SET_ELSEWHERE = {"model", "served_model_names", "api_key", "alignment"}
+"""Fields of Config with flags of their own kind, and one that says how several engines keep in step: there is one."""
 
 
 def refuse(capfd: pytest.CaptureFixture[str], *arguments: str) -> str:
@@ -37,6 +38,17 @@ def test_numbers(capfd: pytest.CaptureFixture[str], flag: str, value: str) -> No
     assert flag in refuse(capfd, "serve", "--show-topology", f"{flag}={value}")
 
 
+@pytest.mark.parametrize("flag", SWITCHES)
+def test_switches(capfd: pytest.CaptureFixture[str], flag: str) -> None:
+    """A switch takes no value, and has a flag for on and one for off."""
+    off = flag.replace("--", "--no-")
+    for either in (flag, off):
+        assert flag in refuse(capfd, "serve", "--show-topology", f"{either}=yes")
+    parser = make_parser(__version__)
+    assert [*given(parser.parse_args(["serve", flag]), ENGINE + HTTP).values()] == [True]
+    assert [*given(parser.parse_args(["serve", off]), ENGINE + HTTP).values()] == [False]
+
+
 @pytest.mark.parametrize(
     "arguments",
     [
@@ -49,6 +61,9 @@ def test_numbers(capfd: pytest.CaptureFixture[str], flag: str, value: str) -> No
         ("serve", "--dtype", "half"),
         ("serve", "--log-level", "INFO"),
         ("serve", "--pipeline-depth", "3"),
+        ("serve", "--policy", "fair"),
+        ("serve", "--num-speculative-tokens", "17"),
+        ("serve", "--no-prefix"),
         ("serve", "--api-key", ""),
         ("serve", "--served-model-name", ""),
         ("serve", "--memory-fraction", "1.5"),
@@ -84,8 +99,8 @@ def test_nothing_given() -> None:
 
 def test_flags_round_trip() -> None:
     """as_flags is the inverse of the parser, for every field."""
-    values = {"backend": "cpu", "executor": "fake", "dtype": "float32", "log_level": "error"}
-    values |= {"host": "::1", "unix_socket": "/tmp/a b"}
+    values = {"backend": "cpu", "executor": "fake", "dtype": "float32", "log_level": "error", "policy": "prefill-first"}
+    values |= {"host": "::1", "unix_socket": "/tmp/a b", "prefix_cache": False}
     fields = {option.field: values.get(option.field, option.type("7")) for option in ENGINE + HTTP}
     namespace = make_parser(__version__).parse_args(["serve", *as_flags(fields, ENGINE + HTTP)])
     assert given(namespace, ENGINE + HTTP) == fields
@@ -95,6 +110,13 @@ def test_unknown_option() -> None:
     """The offline API refuses an option that Config does not have, by its name."""
     with pytest.raises(ConfigError, match="max_num_seq'"):
         as_flags({"max_num_seq": 1}, ENGINE)
+
+
+@pytest.mark.parametrize("value", [1, 0, "no", "true", []])
+def test_option_that_is_no_switch(value: object) -> None:
+    """The offline API takes True and False for a switch, and no value that might mean one of them."""
+    with pytest.raises(ConfigError, match="prefix_cache"):
+        as_flags({"prefix_cache": value}, ENGINE)
 
 
 def test_exit_statuses() -> None:

@@ -7,6 +7,7 @@ import pytest
 from fourstroke.common.config import Config
 from fourstroke.common.types import SUPERVISOR
 from fourstroke.ipc.board import COLUMNS
+from fourstroke.ipc.plan import StepShape, slots_for_depth
 from fourstroke.launch.topology import STROKES, Topology, assignment, build, picture
 
 
@@ -76,6 +77,17 @@ def test_segments(topology: Topology) -> None:
     """Segments have different names and hold something."""
     assert len({segment.name for segment in topology.segments}) == len(topology.segments)
     assert all(segment.bytes > 0 for segment in topology.segments)
+
+
+def test_step_slots_hold_drafts() -> None:
+    """The step slots have room for the drafts of every row."""
+    sizes = [
+        next(one.bytes for one in build(config(num_speculative_tokens=drafts), 8).segments if "steps" in one.name)
+        for drafts in (0, 4)
+    ]
+    shapes = [StepShape(256, 2048, drafts) for drafts in (0, 4)]
+    assert sizes == [shape.memory_bytes(slots_for_depth(2)) for shape in shapes]
+    assert sizes[0] < sizes[1]
 
 
 def test_fake_executor() -> None:

@@ -6,13 +6,14 @@ from pathlib import Path
 import pytest
 import torch
 
-from fourstroke.ipc.messages import Hello, RowError, Sampling
+from fourstroke.ipc.messages import Hello, Image, RowError, Sampling
 
-from .driver import Driver, Entry, executor_config, record_logits
+from .driver import GREEDY, Driver, Entry, executor_config, record_logits
 from .tiny import CONTEXT, EOS, VOCAB, save_folder, tiny_weights
 
 PROMPTS = [[7], [1, 2, 3], list(range(10, 27)), [50] * 16, list(range(90, 60, -1)), [11, 12]]
-RANDOM = Sampling(1.0, 20, 0.95, 0.0, 1234)
+RANDOM = Sampling(1.0, 20, 0.95, 0.0)
+SEED = 1234
 
 
 def test_hello_tells_the_facts(tiny: Driver) -> None:
@@ -31,23 +32,23 @@ def test_chunked_prefill_computes_what_whole_prefill_does(tiny: Driver) -> None:
         torch.testing.assert_close(other, logits[0], rtol=1e-4, atol=1e-4)
 
 
-@pytest.mark.parametrize("sampling", [Sampling(0.0, 0, 1.0, 0.0, 0), RANDOM])
+@pytest.mark.parametrize("sampling", [GREEDY, RANDOM])
 @pytest.mark.parametrize("block_size", [1, 16, 32])
 def test_batch_and_chunks_change_no_token(tiny_model: Path, sampling: Sampling, block_size: int) -> None:
     """A prompt's continuation is the same alone, among others, and with its prompt in chunks."""
     driver = Driver(executor_config(tiny_model, max_model_len=CONTEXT, block_size=block_size, num_blocks=1024))
-    together = driver.generate(PROMPTS, 20, sampling)
-    assert driver.generate(PROMPTS, 20, sampling, chunk=7) == together
-    assert [driver.generate([prompt], 20, sampling)[0] for prompt in PROMPTS] == together
+    together = driver.generate(PROMPTS, 20, sampling, seed=SEED)
+    assert driver.generate(PROMPTS, 20, sampling, chunk=7, seed=SEED) == together
+    assert [driver.generate([prompt], 20, sampling, seed=SEED)[0] for prompt in PROMPTS] == together
     assert len({tuple(tokens) for tokens in together}) == len(PROMPTS)
 
 
-@pytest.mark.parametrize("sampling", [Sampling(0.0, 0, 1.0, 0.0, 0), RANDOM])
+@pytest.mark.parametrize("sampling", [GREEDY, RANDOM])
 def test_last_tokens_are_those_the_host_would_feed(tiny: Driver, sampling: Sampling) -> None:
     """Rows with LAST, planned before the results of the step before were read, go on as the host would."""
-    expected = tiny.generate(PROMPTS, 20, sampling)
+    expected = tiny.generate(PROMPTS, 20, sampling, seed=SEED)
     tiny.reset()
-    requests = [tiny.add(prompt, sampling) for prompt in PROMPTS]
+    requests = [tiny.add(prompt, sampling, SEED) for prompt in PROMPTS]
     steps = [[Entry(request, request.prompt_tokens) for request in requests]]
     steps += [[Entry(request, 1, last=True) for request in requests]] * 19
     plans = [tiny.plan(steps[0])]
@@ -81,7 +82,7 @@ def test_shared_blocks_are_read_as_a_prefix(tiny: Driver) -> None:
     tiny.prefill([owner])
     owner_blocks = [int(block) for block in tiny.slots[0].block_id[:3]]
     guest = tiny.add(prompt)
-    tiny._free_blocks += reversed(owner_blocks[:2])
+    tiny.free_blocks += reversed(owner_blocks[:2])
     entry = Entry(guest, 8)
     guest.computed = 32
     tiny.step([entry])
@@ -99,14 +100,14 @@ def test_rows_are_used_again(tiny: Driver) -> None:
 def test_random_rows_do_not_depend_on_the_batch(tiny: Driver) -> None:
     """Rows with seeds of their own draw the same tokens in the middle of others as alone."""
     tiny.reset()
-    rules = [replace(RANDOM, seed=seed, top_k=top_k) for seed, top_k in ((1, 0), (2, 5), (-3, 0), (1, 0))]
-    requests = [tiny.add(PROMPTS[1], rule) for rule in rules]
+    rules = [(replace(RANDOM, top_k=top_k), seed) for seed, top_k in ((1, 0), (2, 5), (-3, 0), (1, 0))]
+    requests = [tiny.add(PROMPTS[1], *rule) for rule in rules]
     tiny.prefill(requests)
     tiny.decode(requests, 9)
     together = [request.generated for request in requests]
     assert together[0] == together[3]
     assert together[0] != together[2]
-    assert [tiny.generate([PROMPTS[1]], 10, rule)[0] for rule in rules] == together
+    assert [tiny.generate([PROMPTS[1]], 10, sampling, seed=seed)[0] for sampling, seed in rules] == together
 
 
 def test_a_row_with_nan_fails_and_the_others_go_on(tmp_path: Path) -> None:
@@ -122,7 +123,7 @@ def test_a_row_with_nan_fails_and_the_others_go_on(tmp_path: Path) -> None:
     assert driver.errors == [RowError(1, "the logits are not finite")]
     driver.decode([sick, *mates], 11, last=True)
     assert [mate.generated for mate in mates] == expected
-    driver._free_blocks += list(range(16))
+    driver.free_blocks += list(range(16))
     heirs = [driver.add(prompt) for prompt in PROMPTS[:3]]
     driver.prefill(heirs)
     driver.decode(heirs, 11)
@@ -137,6 +138,16 @@ def test_token_ids_outside_the_vocabulary_fail_their_row(tiny: Driver) -> None:
     done = tiny.step([Entry(high, 3), Entry(good, 3), Entry(low, 1)])
     assert [error.index for error in done.errors] == [0, 2]
     assert f"token {VOCAB} is outside" in done.errors[0].cause
+    assert good.generated == expected[0]
+
+
+def test_images_fail_their_row(tiny: Driver) -> None:
+    """A model of text does not ignore an image in silence, and its mates go on."""
+    expected = tiny.generate([PROMPTS[1]], 1)
+    tiny.reset()
+    good, pictured = tiny.add(PROMPTS[1]), tiny.add(PROMPTS[1])
+    done = tiny.step([Entry(pictured, 3, images=(Image("a", 0, 2, b"x"),)), Entry(good, 3)])
+    assert done.errors == (RowError(0, "the model takes text only"),)
     assert good.generated == expected[0]
 
 

@@ -18,7 +18,7 @@ from fourstroke.common.config import Config
 from fourstroke.common.types import Finish, State
 from fourstroke.ipc import codec
 from fourstroke.ipc.board import Board, board_bytes
-from fourstroke.ipc.messages import Abort, Ending, Submit, Text, Ticket
+from fourstroke.ipc.messages import Abort, Ending, ResetCache, Submit, Text, Ticket
 from fourstroke.ipc.ring import TokenRing, ring_bytes
 from fourstroke.ipc.wire import Outbox
 from fourstroke.procs.ingest.app import make_app
@@ -46,6 +46,8 @@ class Engine:
 
     def __init__(self, ring: TokenRing) -> None:
         self.submits: list[Submit] = []
+        self.rids: list[int] = []
+        self.resets: list[ResetCache] = []
         self.tickets: list[Ticket] = []
         self.prompts: list[list[int]] = []
         self.aborts: list[Abort] = []
@@ -57,9 +59,11 @@ class Engine:
     # What a wire's socket has
 
     def send(self, data: bytes, flags: int = 0) -> None:
-        message = codec.decode(data, Submit, Abort)
+        message = codec.decode(data, Submit, Abort, ResetCache)
         if isinstance(message, Submit):
             self._take(message)
+        elif isinstance(message, ResetCache):
+            self.resets.append(message)
         else:
             self.aborts.append(message)
         self._news.set()
@@ -72,10 +76,12 @@ class Engine:
 
     def _take(self, submit: Submit) -> None:
         self.submits.append(submit)
+        self.rids += submit.rids
         self.tickets.append(codec.decode(submit.ticket, Ticket))
         self.prompts.append(self._ring.take(submit.prompt_at, submit.prompt_tokens).tolist())
         if not self.by_hand:
-            asyncio.get_running_loop().call_soon(self._answer, submit.rid, 0, submit.limits.max_tokens)
+            for rid in submit.rids:
+                asyncio.get_running_loop().call_soon(self._answer, rid, 0, submit.limits.max_tokens)
 
     def _answer(self, rid: int, number: int, most: int) -> None:
         """The next word; each in a turn of its own, as steps are."""

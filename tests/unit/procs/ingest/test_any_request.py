@@ -62,6 +62,7 @@ NAMES = [
     "timeout",
     "priority",
     "cache_salt",
+    "force",
     "chat_template",
     "user",
 ]
@@ -89,8 +90,9 @@ def test_any_request(shared: Surroundings, path: str, prompt: Any, messages: Any
     for submit, tokens in zip(shared.engine.submits, shared.engine.prompts, strict=True):
         assert 0 < len(tokens) < MAX_MODEL_LEN
         assert all(0 <= token < VOCAB for token in tokens)
-        assert 0 < submit.limits.max_tokens <= MAX_MODEL_LEN - len(tokens)
+        assert 0 <= submit.limits.max_tokens <= MAX_MODEL_LEN - len(tokens)
         assert 0 <= submit.limits.min_tokens <= submit.limits.max_tokens
     shared.engine.submits.clear()
+    shared.engine.rids.clear()
     shared.engine.prompts.clear()
     shared.engine.tickets.clear()

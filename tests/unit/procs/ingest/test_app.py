@@ -6,9 +6,12 @@ from pathlib import Path
 from typing import Any
 
 import httpx
+import numpy as np
 import pytest
 
 from fourstroke.common.types import Finish, State
+from fourstroke.ipc.messages import DIGEST_BYTES, CacheKeys
+from fourstroke.procs.block_hash import chain
 
 from .surroundings import CHAT, COMPLETIONS, MAX_MODEL_LEN, VOCAB, Surroundings, error, events
 
@@ -87,7 +90,7 @@ def test_several_choices(around: Surroundings, path: str, streamed: bool) -> Non
         usage = part["usage"]
     assert found == dict.fromkeys(range(count), "w0 w1 w2 ")
     assert usage["completion_tokens"] == 3 * count
-    assert usage["prompt_tokens"] == sum(map(len, around.engine.prompts)) // 2
+    assert usage["prompt_tokens"] == sum(map(len, around.engine.prompts))
 
 
 @pytest.mark.parametrize(
@@ -100,10 +103,10 @@ def test_any_text(around: Surroundings, delta: str, streamed: bool) -> None:
 
     async def run() -> httpx.Response:
         asking = asyncio.create_task(around.post(COMPLETIONS, {"prompt": "Hi", "stream": streamed}))
-        await around.engine.until(1, around.engine.submits)
-        (submit,) = around.engine.submits
-        around.engine.say(submit.rid, delta)
-        around.engine.end(submit.rid, Finish.STOP)
+        await around.engine.until(1, around.engine.rids)
+        (rid,) = around.engine.rids
+        around.engine.say(rid, delta)
+        around.engine.end(rid, Finish.STOP)
         return await asking
 
     response = asyncio.run(run())
@@ -134,10 +137,10 @@ def test_reasons(
 
     async def run() -> httpx.Response:
         asking = asyncio.create_task(around.post(CHAT, {**HI, "stream": streamed}))
-        await around.engine.until(1, around.engine.submits)
-        (submit,) = around.engine.submits
-        around.engine.say(submit.rid, "text")
-        around.engine.end(submit.rid, finish, cached_tokens=16, **fields)
+        await around.engine.until(1, around.engine.rids)
+        (rid,) = around.engine.rids
+        around.engine.say(rid, "text")
+        around.engine.end(rid, finish, cached_tokens=16, **fields)
         return await asking
 
     response = asyncio.run(run())
@@ -156,12 +159,12 @@ def test_failure_before_any_text(around: Surroundings, finish: Finish, status: i
 
     async def run() -> httpx.Response:
         asking = asyncio.create_task(around.post(COMPLETIONS, {"prompt": "Hi", "n": 2, "stream": streamed}))
-        await around.engine.until(2, around.engine.submits)
-        around.engine.end(around.engine.submits[1].rid, finish, detail="because")
+        await around.engine.until(2, around.engine.rids)
+        around.engine.end(around.engine.rids[1], finish, detail="because")
         return await asking
 
     assert error(asyncio.run(run()), status)["message"] == "because"
-    assert [abort.rid for abort in around.engine.aborts] == [around.engine.submits[0].rid]
+    assert [abort.rid for abort in around.engine.aborts] == [around.engine.rids[0]]
     assert not around.service.table.busy
 
 
@@ -171,16 +174,103 @@ def test_failure_in_a_stream(around: Surroundings) -> None:
 
     async def run() -> httpx.Response:
         asking = asyncio.create_task(around.post(COMPLETIONS, {"prompt": "Hi", "stream": True}))
-        await around.engine.until(1, around.engine.submits)
-        around.engine.say(around.engine.submits[0].rid, "text")
+        await around.engine.until(1, around.engine.rids)
+        around.engine.say(around.engine.rids[0], "text")
         await asyncio.sleep(0)  # the reader takes the text
-        around.engine.end(around.engine.submits[0].rid, Finish.ERROR, detail="because")
+        around.engine.end(around.engine.rids[0], Finish.ERROR, detail="because")
         return await asking
 
     blocks = asyncio.run(run()).text.split("\n\n")
     first, last = (json.loads(block.removeprefix("data: ")) for block in blocks[:-1])
     assert first["choices"][0]["finish_reason"] is None
     assert (last["error"]["message"], last["error"]["type"]) == ("because", "server_error")
+
+
+@PATHS
+def test_what_the_engine_is_told(tmp_path: Path, path: str) -> None:
+    """Priority, salt and time travel with the prompt, and so do the hashes of its full blocks, all salted."""
+    around = Surroundings(tmp_path / "model", block_size=4)
+    post(around, path, n=3, seed=1, priority=-5, timeout=50, cache_salt="tenant")
+    (submit,), (prompt,) = around.engine.submits, around.engine.prompts
+    assert (len(submit.rids), submit.seeds[0], submit.priority) == (3, 1, -5)
+    assert submit.keys == CacheKeys(salt="tenant")
+    assert submit.digests == chain(np.array(prompt, np.int32), 4, submit.keys, ())
+    assert 40 < submit.timeout_s <= 50
+
+
+@pytest.mark.parametrize("cache, block_size, digests", [(True, 1, 2), (True, 2, 1), (True, 3, 0), (False, 1, 0)])
+def test_digests(tmp_path: Path, cache: bool, block_size: int, digests: int) -> None:
+    """There is a hash for each full block of a prompt, and none without a prefix cache."""
+    around = Surroundings(tmp_path / "model", prefix_cache=cache, block_size=block_size)
+    post(around, COMPLETIONS, prompt=[5, 6])
+    assert len(around.engine.submits[0].digests) == DIGEST_BYTES * digests
+
+
+@pytest.mark.parametrize("told, asked, expected", [(0, None, 0), (0, 30, 30), (60, None, 60), (60, 90, 90)])
+def test_time_of_a_request(tmp_path: Path, told: float, asked: float | None, expected: float) -> None:
+    """A request's own time-out goes before the server's; without either it may take for ever."""
+    around = Surroundings(tmp_path / "model", request_timeout_s=told)
+    post(around, COMPLETIONS, timeout=asked)
+    assert expected - 10 < around.engine.submits[0].timeout_s <= expected
+
+
+@pytest.mark.parametrize("streamed", [False, True])
+def test_time_is_up_for_some_choices(around: Surroundings, streamed: bool) -> None:
+    """Once a request has text, all its choices end with the reason, also those that have none."""
+    around.engine.by_hand = True
+
+    async def run() -> httpx.Response:
+        asking = asyncio.create_task(around.post(COMPLETIONS, {"prompt": ["a", "b"], "stream": streamed}))
+        await around.engine.until(2, around.engine.rids)
+        first, second = around.engine.rids
+        around.engine.say(first, "text")
+        await asyncio.sleep(0)
+        around.engine.end(second, Finish.TIMEOUT, 0)
+        around.engine.end(first, Finish.TIMEOUT, 1)
+        return await asking
+
+    response = asyncio.run(run())
+    parts = events(response) if streamed else [response.json()]
+    found = [choice for part in parts for choice in part["choices"] if choice["finish_reason"]]
+    assert sorted((choice["index"], choice["finish_reason"]) for choice in found) == [(0, "timeout"), (1, "timeout")]
+
+
+@pytest.mark.parametrize("streamed", [False, True])
+def test_time_is_up_while_the_ring_is_full(tmp_path: Path, streamed: bool) -> None:
+    """A request that waits here for room in the ring gets its 504 in time, and the engine never hears of it."""
+    around = Surroundings(tmp_path / "model", ring_tokens=4)
+    around.ring.write(np.zeros(4, np.int32))
+
+    async def run() -> httpx.Response:
+        asking = asyncio.create_task(
+            around.post(COMPLETIONS, {"prompt": "Hi", "n": 2, "timeout": 0.01, "stream": streamed})
+        )
+        while not (late := around.submitter.retry()):
+            await asyncio.sleep(0.001)
+        around.service.table.time_out(late)
+        return await asking
+
+    found = error(asyncio.run(run()), 504)
+    assert (found["type"], found["code"]) == ("server_error", "timeout")
+    assert not around.engine.submits and not around.engine.aborts
+    assert not around.service.table.busy
+
+
+@PATHS
+def test_prompt_of_several_choices_counts_once(around: Surroundings, path: str) -> None:
+    """The tokens of a prompt, and those of them that were cached, count once; the first choice knows the latter."""
+    around.engine.by_hand = True
+
+    async def run() -> httpx.Response:
+        asking = asyncio.create_task(around.post(path, {**HI, "n": 2}))
+        await around.engine.until(2, around.engine.rids)
+        for rid, cached in zip(around.engine.rids, (16, 32), strict=True):
+            around.engine.end(rid, Finish.STOP, 5, cached_tokens=cached)
+        return await asking
+
+    usage = asyncio.run(run()).json()["usage"]
+    assert (usage["prompt_tokens"], usage["completion_tokens"]) == (len(around.engine.prompts[0]), 10)
+    assert usage["prompt_tokens_details"] == {"cached_tokens": 16}
 
 
 # Refusals
@@ -263,13 +353,13 @@ def test_queue_is_full(tmp_path: Path) -> None:
 
     async def run() -> None:
         asking = asyncio.create_task(around.post(COMPLETIONS, {"prompt": "Hi", "n": 2}))
-        await around.engine.until(2, around.engine.submits)
+        await around.engine.until(2, around.engine.rids)
         response = await around.post(COMPLETIONS, {"prompt": "Hi", "n": 2})
         assert error(response, 429)["type"] == "rate_limit_error"
         assert int(response.headers["retry-after"]) > 0
         assert error(await around.post(COMPLETIONS, {"prompt": "Hi", "n": 4}), 400)["param"] == "n"
-        for submit in around.engine.submits:
-            around.engine.end(submit.rid, Finish.LENGTH)
+        for rid in around.engine.rids[:2]:
+            around.engine.end(rid, Finish.LENGTH)
         await asking
         around.engine.by_hand = False
         assert (await around.post(COMPLETIONS, {"prompt": "Hi", "n": 3})).status_code == 200
@@ -290,7 +380,7 @@ async def _get(around: Surroundings, path: str, method: str = "GET", **headers: 
         ("GET", "/v1/models/", 404),
         ("GET", "//v1/models", 404),
         ("GET", "/", 404),
-        ("POST", "/reset_prefix_cache", 404),
+        ("GET", "/reset_prefix_cache", 405),
         ("GET", COMPLETIONS, 405),
         ("DELETE", CHAT, 405),
         ("PUT", "/tokenize", 405),
@@ -354,7 +444,7 @@ def test_same_request_id_twice(around: Surroundings) -> None:
 
     answers = asyncio.run(run())
     assert len({answer.json()["id"] for answer in answers}) == 3
-    assert len({submit.rid for submit in around.engine.submits}) == 3
+    assert len(set(around.engine.rids)) == 3
 
 
 # Abort
@@ -366,8 +456,8 @@ def test_abort(around: Surroundings) -> None:
 
     async def run() -> httpx.Response:
         asking = asyncio.create_task(around.post(COMPLETIONS, {"prompt": "Hi", "stream": True}))
-        await around.engine.until(1, around.engine.submits)
-        (rid, (request_id,)) = around.engine.submits[0].rid, around.service.table._requests
+        await around.engine.until(1, around.engine.rids)
+        (rid, (request_id,)) = around.engine.rids[0], around.service.table._requests
         around.engine.say(rid, "text")
         for wrong in [request_id[:-1], request_id + "x", request_id.upper(), "%2e%2e"]:
             error(await around.post(f"/v1/requests/{wrong}/abort", b""), 404)
@@ -383,6 +473,46 @@ def test_abort(around: Surroundings) -> None:
     assert "".join(texts(chunk["choices"][0]) for chunk in chunks) == "text"
     assert chunks[-1]["choices"][0]["finish_reason"] == "abort"
     assert [(one.reason, one.keep) for one in around.engine.aborts] == [(Finish.ABORT, 0)]
+
+
+# The prefix cache
+
+
+@pytest.mark.parametrize(
+    "body, force", [(b"", False), (b" \n", False), ({}, False), ({"force": None}, False), ({"force": True}, True)]
+)
+@pytest.mark.parametrize("cache", [True, False])
+def test_reset_prefix_cache(tmp_path: Path, body: Any, force: bool, cache: bool) -> None:
+    """A reset is done, or refused with the engine's reason, whether there is a cache or not."""
+    around = Surroundings(tmp_path / "model", prefix_cache=cache)
+
+    async def run() -> None:
+        for finish in (Finish.STOP, Finish.REJECTED):
+            asking = asyncio.create_task(around.post("/reset_prefix_cache", body))
+            await around.engine.until(1, around.engine.resets)
+            reset = around.engine.resets.pop()
+            assert reset.force == force
+            around.engine.end(reset.rid, finish, 0, detail="3 requests are running")
+            if finish is Finish.STOP:
+                assert (await asking).json() == {"status": "reset"}
+            else:
+                assert error(await asking, 409)["message"] == "3 requests are running"
+        assert not around.service.table.busy
+
+    asyncio.run(run())
+
+
+@pytest.mark.parametrize("body", [{"force": 1}, {"force": "yes"}, {"x": float("nan")}, [], b"null", b"{", b"\xff"])
+def test_bad_resets(around: Surroundings, body: Any) -> None:
+    """What is no sound body is refused, and the engine never hears of it."""
+    error(asyncio.run(around.post("/reset_prefix_cache", body)), 400)
+    assert not around.engine.resets
+
+
+def test_reset_before_readiness(around: Surroundings) -> None:
+    """While there is no engine there is no cache to forget."""
+    around.board.row("scheduler0").enter(State.STARTING)
+    assert error(asyncio.run(around.post("/reset_prefix_cache", b"")), 503)["code"] == "starting"
 
 
 # Tokens
@@ -447,13 +577,13 @@ def test_draining(around: Surroundings) -> None:
 
     async def run() -> httpx.Response:
         asking = asyncio.create_task(around.post(COMPLETIONS, HI))
-        await around.engine.until(1, around.engine.submits)
+        await around.engine.until(1, around.engine.rids)
         around.service.draining = True
         response = await around.post(COMPLETIONS, HI)
         assert error(response, 503)["code"] == "draining"
         assert response.headers["connection"] == "close"
         assert (await _get(around, "/health")).json()["status"] == "draining"
-        around.engine.end(around.engine.submits[0].rid, Finish.LENGTH)
+        around.engine.end(around.engine.rids[0], Finish.LENGTH)
         return await asking
 
     assert asyncio.run(run()).status_code == 200

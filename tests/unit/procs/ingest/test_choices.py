@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fourstroke.common.types import Finish, SamplingParams
-from fourstroke.procs.ingest.choices import add_choices, choice_seed
+from fourstroke.procs.ingest.choices import EncodedPrompt, add_choices, choice_seed
 from fourstroke.procs.ingest.live import Choice, LiveRequest
 from fourstroke.procs.ingest.table import Table
 
@@ -16,15 +16,17 @@ SEEDS = st.integers(-(2**63), 2**63 - 1)
 class Nowhere:
     """An engine that does nothing."""
 
-    def submit(self, choice: Choice) -> None: ...
+    def submit(self, choices: list[Choice]) -> None: ...
 
     def abort(self, choice: Choice, reason: Finish, keep: int) -> bool:
         return True
 
+    def reset_cache(self, rid: int, force: bool) -> None: ...
+
 
 def choices(params: SamplingParams, *lengths: int, max_model_len: int = 100) -> list[Choice]:
     request = LiveRequest("r", (), False, True)
-    prompts = [np.full(length, length, np.int32) for length in lengths]
+    prompts = [EncodedPrompt(np.full(length, length, np.int32), bytes([length])) for length in lengths]
     add_choices(request, prompts, params, Table(Nowhere(), 2, 10), max_model_len)
     return request.choices
 
@@ -32,11 +34,11 @@ def choices(params: SamplingParams, *lengths: int, max_model_len: int = 100) -> 
 def test_order() -> None:
     """k prompts and n choices make indexes 0..k*n-1 in the order of the prompts, with ids that differ."""
     found = choices(SamplingParams(n=2), 5, 7)
-    assert [(one.index, one.prompt_index, len(one.prompt)) for one in found] == [
-        (0, 0, 5),
-        (1, 0, 5),
-        (2, 1, 7),
-        (3, 1, 7),
+    assert [(one.index, one.prompt_index, len(one.prompt), one.digests) for one in found] == [
+        (0, 0, 5, b"\5"),
+        (1, 0, 5, b"\5"),
+        (2, 1, 7, b"\7"),
+        (3, 1, 7, b"\7"),
     ]
     assert [one.rid for one in found] == [(2 << 48) + number for number in range(1, 5)]
 
@@ -64,7 +66,7 @@ def test_splitmix64() -> None:
 
 def test_without_a_seed() -> None:
     """Every choice of every request has a fresh seed."""
-    seeds = {one.sampling.seed for _ in range(10) for one in choices(SamplingParams(n=10), 3)}
+    seeds = {one.seed for _ in range(10) for one in choices(SamplingParams(n=10), 3)}
     assert len(seeds) == 100
 
 
@@ -83,10 +85,5 @@ def test_sampling() -> None:
     assert (cold.sampling.temperature, cold.sampling.top_k) == (0.0, 0)
     (warm,) = choices(SamplingParams(temperature=1e-5, top_k=7, top_p=0.5, min_p=0.1, seed=-3), 3)
     sampling = warm.sampling
-    assert (sampling.temperature, sampling.top_k, sampling.top_p, sampling.min_p, sampling.seed) == (
-        1e-5,
-        7,
-        0.5,
-        0.1,
-        -3,
-    )
+    assert (sampling.temperature, sampling.top_k, sampling.top_p, sampling.min_p) == (1e-5, 7, 0.5, 0.1)
+    assert warm.seed == -3

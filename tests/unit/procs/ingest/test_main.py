@@ -9,9 +9,10 @@ import socket
 from collections.abc import Awaitable, Callable
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any, cast
+from typing import Any, TypeVar, cast
 
 import httpx
+import numpy as np
 import pytest
 import uvloop
 import zmq
@@ -19,7 +20,7 @@ import zmq
 from fourstroke.common.config import Config
 from fourstroke.common.types import Finish, State
 from fourstroke.ipc import codec
-from fourstroke.ipc.messages import Abort, Drain, Submit
+from fourstroke.ipc.messages import FROM_INGEST, Abort, Drain, ResetCache, Submit
 from fourstroke.ipc.ring import ring_bytes
 from fourstroke.ipc.wire import HIGH_WATER_MARK, Inbox, Outbox, open_inbox, open_outbox
 from fourstroke.procs.ingest.load_tokenizer import load_tokenizer
@@ -29,6 +30,9 @@ from fourstroke.procs.process import Process
 
 from ..tokenizer_files import byte_level, write_folder
 from .surroundings import COMPLETIONS, ending, error, events, make_board, text
+
+RING_TOKENS = 4096
+Sent = TypeVar("Sent")
 
 
 class StandIn:
@@ -47,13 +51,13 @@ class StandIn:
         self.beats = 0
         self._context = zmq.Context()
         self.to_ingest: dict[str, Outbox] = {}
-        self.submitted = open_inbox(self._context, "inproc://scheduler0", self.name, Submit, Abort)
+        self.submitted = open_inbox(self._context, "inproc://scheduler0", self.name, *FROM_INGEST)
 
     def peer(self, role: str) -> str:
         return f"{role}0"
 
     def memory(self, name: str) -> memoryview:
-        return memoryview(bytearray(ring_bytes(4096)))
+        return memoryview(bytearray(ring_bytes(RING_TOKENS)))
 
     def outbox(self, peer: str) -> Outbox:
         return open_outbox(self._context, f"inproc://{peer}", peer)
@@ -90,10 +94,14 @@ class Running:
 
     async def submit(self) -> int:
         """The id of the next choice that reaches the scheduler."""
+        return (await self.sent(Submit)).rids[0]
+
+    async def sent(self, kind: type[Sent]) -> Sent:
+        """The next message of a kind that reaches the scheduler."""
         while True:
             for message in self.process.submitted.drain(1):
-                if isinstance(message, Submit):
-                    return message.rid
+                if isinstance(message, kind):
+                    return message
             await asyncio.sleep(0.001)
 
     async def until(self, true: Callable[[], bool]) -> None:
@@ -165,6 +173,32 @@ def test_heartbeat_looks_at_the_wires(process: StandIn, monkeypatch: pytest.Monk
         running.tell("output0", text((rid, "x", 1), endings=(ending(rid, Finish.LENGTH),)))
         assert (await asking).json()["choices"][0]["text"] == "x"
         running.tell("supervisor", Drain())
+
+    serve(process, test)
+    assert process.reports[-1] == (State.STOPPED, "drained")
+
+
+def test_time_is_up_while_the_ring_is_full(process: StandIn) -> None:
+    """A request that finds no room gets its answer in time, although nothing else happens that could wake anybody."""
+
+    async def test(running: Running) -> None:
+        running.ingest._submitter._ring.write(np.zeros(RING_TOKENS, np.int32))
+        assert error(await running.ask(timeout=0.02), 504)["code"] == "timeout"
+        terminate()
+
+    serve(process, test)
+
+
+def test_reset_of_the_cache(process: StandIn) -> None:
+    """A reset goes to the scheduler, and its answer comes back as an ending. A drain waits for it."""
+
+    async def test(running: Running) -> None:
+        asking = asyncio.create_task(running.client.post("/reset_prefix_cache", json={"force": True}))
+        reset = await running.sent(ResetCache)
+        running.tell("supervisor", Drain())
+        await running.until(lambda: process.reports[-1][0] is State.DRAINING)
+        running.tell("output0", text(endings=(ending(reset.rid, Finish.STOP),)))
+        assert (await asking).json() == {"status": "reset"}
 
     serve(process, test)
     assert process.reports[-1] == (State.STOPPED, "drained")

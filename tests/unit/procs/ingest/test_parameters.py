@@ -35,6 +35,7 @@ def test_defaults() -> None:
 
 
 NUMBERS = ["temperature", "top_p", "min_p", "top_k", "max_tokens", "max_completion_tokens", "n", "seed", "min_tokens"]
+NUMBERS += ["priority", "timeout"]
 LATER_NUMBERS = ["presence_penalty", "frequency_penalty", "repetition_penalty"]
 
 
@@ -57,8 +58,8 @@ def test_flags(route: Route, name: str, value: Any) -> None:
 
 
 LATER = {
-    "completions": {"logprobs": [0, 5, True, False], "echo": [True, 0], "suffix": ["x"]},
-    "chat": {"logprobs": [True, 0], "top_logprobs": [0, 2], "tools": [[{}], {}], "tool_choice": ["auto", {}]},
+    "completions": {"suffix": ["x"]},
+    "chat": {"tools": [[{}], {}], "tool_choice": ["auto", {}]},
 }
 LATER_BOTH = {
     "presence_penalty": [1, -0.5],
@@ -66,8 +67,6 @@ LATER_BOTH = {
     "repetition_penalty": [2, 0],
     "response_format": [{"type": "json_object"}, 1, {}],
     "structured_outputs": [{}, {"regex": "a"}],
-    "priority": [1, False],
-    "timeout": [5],
 }
 
 
@@ -81,17 +80,42 @@ def test_not_supported_yet(route: Route) -> None:
 
 @BOTH
 def test_cache_salt(route: Route) -> None:
-    """A salt is a string that is not empty nor endless; it changes nothing where no prefix is shared."""
+    """A salt is a string that is not empty nor endless."""
     for salt in [None, "x", "é" * 1024]:
-        assert read(route, cache_salt=salt) == read(route)
+        assert read(route, cache_salt=salt).sampling.cache_salt == salt
     for wrong in ["", "x" * 1025, 5, 0, True, False, ["a"], [], {}]:
         refused("cache_salt", route, cache_salt=wrong)
 
 
 @BOTH
+def test_priority_and_timeout(route: Route) -> None:
+    """A priority is an int32, below 0 too; a time-out is a number of seconds above 0."""
+    for priority in [0, 7, -(2**31), 2**31 - 1]:
+        assert read(route, priority=priority).sampling.priority == priority
+    for seconds in [5, 0.25, 1 << 30]:
+        assert read(route, timeout=seconds).sampling.timeout == seconds
+    for wrong in [2**31, -(2**31) - 1, 1.0]:
+        refused("priority", route, priority=wrong)
+    for wrong in [0, 0.0, -1, (1 << 30) + 1]:
+        refused("timeout", route, timeout=wrong)
+
+
+@BOTH
 def test_neutral_values(route: Route) -> None:
     """Null is the same as absent for every field, and so is the value that changes nothing."""
-    names = [*LATER[route], *LATER_BOTH, *NUMBERS, "stream", "stream_options", "stop", "stop_token_ids", "best_of"]
+    names = [
+        *LATER[route],
+        *LATER_BOTH,
+        *NUMBERS,
+        "logprobs",
+        "top_logprobs",
+        "echo",
+        "stream",
+        "stream_options",
+        "stop",
+        "stop_token_ids",
+        "best_of",
+    ]
     assert read(route, **dict.fromkeys(names)) == read(route)
     neutral = {"presence_penalty": 0, "frequency_penalty": 0.0, "repetition_penalty": 1, "logit_bias": {}, "best_of": 1}
     assert read(route, **neutral, response_format={"type": "text"}, priority=0, nobody_knows_this=[1]) == read(route)
@@ -105,6 +129,42 @@ def test_logit_bias() -> None:
     for wrong in [{"100": 1}, {"-1": 1}, {"x": 1}, {"": 1}, {"1.5": 1}, {"5": 101}, {"5": None}, {"5": True}, [5], "5"]:
         refused("logit_bias", logit_bias=wrong)
     refused("logit_bias", logit_bias={str(token): 1 for token in range(1025)})
+
+
+def test_logprobs_of_completions() -> None:
+    """A number of alternatives, 0 too, asks for log-probabilities."""
+    for count in [None, 0, 5, 20]:
+        assert read("completions", logprobs=count).sampling.logprobs == count
+    for wrong in [-1, 21, True, False, "1", 1.0, [], float("nan")]:
+        refused("logprobs", "completions", logprobs=wrong)
+
+
+def test_logprobs_of_chat() -> None:
+    """A flag asks for log-probabilities, a number beside it for alternatives; the number alone is refused."""
+    assert read(logprobs=True).sampling.logprobs == 0
+    for count in [0, 20]:
+        assert read(logprobs=True, top_logprobs=count).sampling.logprobs == count
+    for wrong in ["x", 0, 1, [], {}]:
+        refused("logprobs", logprobs=wrong)
+    for wrong in [-1, 21, True, "1", 1.0, []]:
+        refused("top_logprobs", logprobs=True, top_logprobs=wrong)
+    for count in [0, 2]:
+        refused("top_logprobs", top_logprobs=count)
+        refused("top_logprobs", logprobs=False, top_logprobs=count)
+
+
+def test_echo() -> None:
+    """The prompt of a completion is echoed if that is asked for; then it may be all that is."""
+    assert [read("completions", echo=echo).echo for echo in (None, False, True)] == [False, False, True]
+    assert read("completions", echo=True, max_tokens=0, logprobs=1).sampling.max_tokens == 0
+    for wrong in [0, 1, "true", []]:
+        refused("echo", "completions", echo=wrong)
+    for fields in [{}, {"echo": False}, {"logprobs": 1}]:
+        refused("max_tokens", "completions", max_tokens=0, **fields)
+        refused("max_completion_tokens", "completions", max_completion_tokens=0, **fields)
+    refused("max_tokens", "completions", max_tokens=-1, echo=True)
+    refused("max_tokens", "chat", max_tokens=0, echo=True)
+    assert not read("chat", echo=True).echo
 
 
 def test_best_of() -> None:

@@ -5,11 +5,14 @@ import threading
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 from fourstroke.common.errors import InvalidRequest
+from fourstroke.ipc.messages import CacheKeys
+from fourstroke.procs.block_hash import chain
 from fourstroke.procs.ingest.load_tokenizer import load_tokenizer
-from fourstroke.procs.ingest.prompts import INLINE_CHARS, Prompts, fitting, read_prompts
+from fourstroke.procs.ingest.prompts import INLINE_CHARS, INLINE_HASHED_TOKENS, Prompts, fitting, read_prompts
 
 from ..tokenizer_files import byte_level, write_folder
 
@@ -68,6 +71,22 @@ def test_long_texts_go_to_a_worker(model_path: Path, monkeypatch: pytest.MonkeyP
     monkeypatch.setattr(tokenizer, "encode_prompt", spy)
     texts = ["a" * INLINE_CHARS, "a" * (INLINE_CHARS + 1)]
     assert [asyncio.run(prompts.of_text(text, LENGTH)) for text in texts] == [encode(text) for text in texts]
+    assert inline == [True, False]
+
+
+def test_long_prompts_are_hashed_by_a_worker(prompts: Prompts, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The hashes of a short prompt are made on the spot, those of a long one in a thread; they are the chain's."""
+    inline = []
+
+    def spy(tokens: Any, block_size: int, keys: CacheKeys, images: Any) -> bytes:
+        inline.append(threading.current_thread() is threading.main_thread())
+        return chain(tokens, block_size, keys, images)
+
+    monkeypatch.setattr("fourstroke.procs.ingest.prompts.chain", spy)
+    keys = CacheKeys(salt="s")
+    for length in (INLINE_HASHED_TOKENS, INLINE_HASHED_TOKENS + 1):
+        tokens = np.arange(length, dtype=np.int32)
+        assert asyncio.run(prompts.digests(tokens, 16, keys)) == chain(tokens, 16, keys, ())
     assert inline == [True, False]
 
 

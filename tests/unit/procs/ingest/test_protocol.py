@@ -58,8 +58,8 @@ def test_client_that_closes_its_sending_side(around: Surroundings, streamed: boo
         reader, writer = await asyncio.open_connection("127.0.0.1", port)
         writer.write(request(streamed, connection))
         writer.write_eof()
-        await around.engine.until(1, around.engine.submits)
-        rid = around.engine.submits[0].rid
+        await around.engine.until(1, around.engine.rids)
+        rid = around.engine.rids[0]
         begun = await reader.readexactly(2)  # two probes: the client was found to be there
         around.engine.say(rid, "text")
         if streamed:
@@ -83,8 +83,8 @@ def test_client_that_leaves(around: Surroundings, streamed: bool, begun: bool, r
     async def test(port: int) -> None:
         reader, writer = await asyncio.open_connection("127.0.0.1", port)
         writer.write(request(streamed))
-        await around.engine.until(1, around.engine.submits)
-        rid = around.engine.submits[0].rid
+        await around.engine.until(1, around.engine.rids)
+        rid = around.engine.rids[0]
         if begun:
             around.engine.say(rid, "text")
         if begun and streamed:
@@ -112,8 +112,8 @@ def test_client_that_does_not_read(around: Surroundings, half_closed: bool) -> N
         client.send(request(streamed=True))
         if half_closed:
             client.shutdown(socket.SHUT_WR)
-        await around.engine.until(1, around.engine.submits)
-        rid = around.engine.submits[0].rid
+        await around.engine.until(1, around.engine.rids)
+        rid = around.engine.rids[0]
         (connection,), (choice,) = around.connections, around.service.table._choices.values()
         while not connection.flow.write_paused:  # the kernel takes some megabytes
             around.engine.say(rid, delta)
@@ -171,7 +171,7 @@ def test_pipelining_client_that_leaves(around: Surroundings) -> None:
     async def test(port: int) -> None:
         _, writer = await asyncio.open_connection("127.0.0.1", port)
         writer.write(request(connection="keep-alive") * 2)
-        await around.engine.until(1, around.engine.submits)
+        await around.engine.until(1, around.engine.rids)
         writer.transport.abort()
         await around.engine.until(1, around.engine.aborts)
 

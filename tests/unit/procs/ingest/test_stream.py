@@ -4,6 +4,7 @@ import asyncio
 import json
 from typing import Any
 
+import numpy as np
 from starlette.types import Message
 
 from fourstroke.common.types import Finish
@@ -11,8 +12,11 @@ from fourstroke.ipc.messages import Limits, Sampling
 from fourstroke.procs.ingest.answers import Head
 from fourstroke.procs.ingest.live import Choice, LiveRequest
 from fourstroke.procs.ingest.stream import send_stream
+from fourstroke.procs.ingest.token_names import TokenNames
 
 from .surroundings import ending
+
+HEAD = Head("r", "completions", "m", 0)
 
 
 class Connection:
@@ -34,17 +38,17 @@ class Connection:
 
 def live() -> tuple[LiveRequest, Choice]:
     request = LiveRequest("r", (), False, True)
-    choice = Choice(request, 1, 0, 0, [], Sampling(0, 0, 1, 0, 0), Limits(9, 0, False, ()))  # type: ignore[arg-type]
+    choice = Choice(request, 1, 0, 0, 0, np.zeros(3, np.int32), b"", Sampling(0, 0, 1, 0), Limits(9, 0, False, ()))
     request.choices.append(choice)
     return request, choice
 
 
-def test_slow_client() -> None:
+def test_slow_client(names: TokenNames) -> None:
     """What comes while a client does not read is sent as one chunk when it does: memory holds the text, not events."""
 
     async def run() -> Connection:
         connection, (request, choice) = Connection(), live()
-        sending = asyncio.create_task(send_stream(request, Head("r", "completions", "m", 0), False, connection.send))
+        sending = asyncio.create_task(send_stream(request, HEAD, names, False, connection.send))
         words = [f"{number} " for number in range(1000)]
         for word in words:
             request.post(choice, word)
@@ -60,13 +64,13 @@ def test_slow_client() -> None:
     assert connection.pieces[-1].endswith(b"data: [DONE]\n\n")
 
 
-def test_client_that_is_gone() -> None:
+def test_client_that_is_gone(names: TokenNames) -> None:
     """When the client leaves, sending ends without an end of the stream."""
 
     async def run() -> Connection:
         connection, (request, choice) = Connection(), live()
         connection.open.set()
-        sending = asyncio.create_task(send_stream(request, Head("r", "completions", "m", 0), False, connection.send))
+        sending = asyncio.create_task(send_stream(request, HEAD, names, False, connection.send))
         request.post(choice, "text")
         await asyncio.sleep(0)
         request.leave()

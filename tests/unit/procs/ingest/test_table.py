@@ -22,12 +22,16 @@ class Engine:
     """Writes down what it is told. Choices in `unsent` never reached the scheduler."""
 
     def __init__(self) -> None:
-        self.submitted: list[int] = []
+        self.submitted: list[list[int]] = []
+        self.resets: list[tuple[int, bool]] = []
         self.aborted: list[tuple[int, Finish, int]] = []
         self.unsent: set[int] = set()
 
-    def submit(self, choice: Choice) -> None:
-        self.submitted.append(choice.rid)
+    def submit(self, choices: list[Choice]) -> None:
+        self.submitted.append([choice.rid for choice in choices])
+
+    def reset_cache(self, rid: int, force: bool) -> None:
+        self.resets.append((rid, force))
 
     def abort(self, choice: Choice, reason: Finish, keep: int) -> bool:
         self.aborted.append((choice.rid, reason, keep))
@@ -35,14 +39,14 @@ class Engine:
 
 
 def opened(choices: int = 1, capacity: int = 10) -> tuple[Engine, Table, LiveRequest]:
-    """A table with one request, whose choices have the ids 1, 2, ..."""
+    """A table with one request, whose choices have the ids 1, 2, ... and of which every two are of one prompt."""
     engine = Engine()
     table = Table(engine, 0, capacity)
     request = LiveRequest("r", (), False, True)
     for index in range(choices):
         prompt = np.zeros(3, np.int32)
-        sampling, limits = Sampling(0, 0, 1, 0, 0), Limits(9, 0, False, ())
-        request.choices.append(Choice(request, table.new_rid(), index, 0, prompt, sampling, limits))
+        sampling, limits = Sampling(0, 0, 1, 0), Limits(9, 0, False, ())
+        request.choices.append(Choice(request, table.new_rid(), 0, index, index // 2, prompt, b"", sampling, limits))
     table.open(request)
     return engine, table, request
 
@@ -51,6 +55,12 @@ def read(request: LiveRequest) -> list[tuple[int, str, Finish | None]]:
     """The news that are there."""
     news: list[News] = asyncio.run(asyncio.wait_for(request.news(), 10))
     return [(one.choice.index, one.delta, one.ending and one.ending.finish) for one in news]
+
+
+def test_choices_go_by_prompt() -> None:
+    """The engine is given the choices of a prompt together, prompt after prompt."""
+    engine, _, _ = opened(5)
+    assert engine.submitted == [[1, 2], [3, 4], [5]]
 
 
 def test_deltas_merge_while_nobody_reads() -> None:
@@ -166,6 +176,75 @@ def test_abort_by_id() -> None:
     assert read(request) == [(1, "", Finish.ABORT)]
     table.deliver(text((1, "x", 1), endings=(ending(1, Finish.ABORT),)))
     assert read(request) == [(0, "x", Finish.ABORT)]
+
+
+def test_time_is_up() -> None:
+    """Choices whose time was up before the engine saw them end as such; what ended otherwise meanwhile stays so."""
+    engine, table, request = opened(3)
+    table.deliver(text(endings=(ending(2, Finish.LENGTH),)))
+    table.time_out(request.choices)
+    assert read(request) == [(1, "", Finish.LENGTH), (0, "", Finish.TIMEOUT), (2, "", Finish.TIMEOUT)]
+    assert (len(table), engine.aborted) == (0, [])
+
+
+@pytest.mark.parametrize("force", [False, True])
+def test_reset_of_the_cache(force: bool) -> None:
+    """A reset is no choice; its answer is the ending of its id, and until it comes the table is not idle."""
+
+    async def run() -> None:
+        engine = Engine()
+        table = Table(engine, 0, 1)
+        resets = [asyncio.create_task(table.reset_cache(force)) for _ in range(2)]
+        await asyncio.sleep(0)
+        assert engine.resets == [(1, force), (2, force)]
+        assert len(table) == 0
+        table.reserve(1)
+        table.release(1)
+        idle: list[str] = []
+        table.when_idle(lambda: idle.append("idle"))
+        table.deliver(text(endings=(ending(2, Finish.REJECTED, detail="busy"),)))
+        assert table.busy and not idle
+        table.deliver(text(endings=(ending(1, Finish.STOP), ending(2, Finish.STOP))))
+        assert [one.finish for one in await asyncio.gather(*resets)] == [Finish.STOP, Finish.REJECTED]
+        assert (table.busy, idle, engine.aborted) == (False, ["idle"], [])
+
+    asyncio.run(asyncio.wait_for(run(), 10))
+
+
+def test_reset_that_nobody_waits_for() -> None:
+    """The answer to a client that has left is passed over, and so is the end of the process."""
+
+    async def run() -> None:
+        engine = Engine()
+        table = Table(engine, 0, 1)
+        for _ in range(2):
+            reset = asyncio.create_task(table.reset_cache(False))
+            await asyncio.sleep(0)
+            reset.cancel()
+        await asyncio.gather(reset, return_exceptions=True)
+        table.deliver(text(endings=(ending(1, Finish.STOP),)))
+        assert table.busy
+        table.fail_all(stopping())
+        assert not table.busy
+
+    asyncio.run(asyncio.wait_for(run(), 10))
+
+
+def test_reset_when_the_process_stops() -> None:
+    """Who waits for a reset then hears why there is no answer, and so does who asks later."""
+
+    async def run() -> None:
+        engine = Engine()
+        table = Table(engine, 0, 1)
+        reset = asyncio.create_task(table.reset_cache(True))
+        await asyncio.sleep(0)
+        table.fail_all(stopping())
+        for waiting in (reset, table.reset_cache(True)):
+            with pytest.raises(Refusal, match="stopping"):
+                await waiting
+        assert (len(engine.resets), table.busy) == (1, False)
+
+    asyncio.run(asyncio.wait_for(run(), 10))
 
 
 def test_fail_all() -> None:

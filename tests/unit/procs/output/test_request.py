@@ -7,9 +7,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fourstroke.common.types import Finish
-from fourstroke.ipc.messages import Ended, Opened, Ticket
-from fourstroke.procs.output.detokenizer import TokenTable
-from fourstroke.procs.output.request import Request
+from fourstroke.ipc.messages import Opened, Ticket
+from fourstroke.procs.detokenizer import TokenTable
+from fourstroke.procs.output.request import End, Request
 from fourstroke.procs.vocabulary import Vocabulary
 
 TOKENS = [b"a", b"b", b"ab", b"ba b", b"\xe4\xb8", b"\x96", b"\xf0\x9f\x91", b"\x8b", b"\xff", b"", b"<end>"]
@@ -63,7 +63,7 @@ def test_equals_the_naive_model(ticket, chunks, finish):
     text, counted, ending = "", 0, None
     for place, chunk in enumerate(chunks):
         last = place == len(chunks) - 1
-        piece = request.push(chunk, Ended(7, finish, -1, "why") if last else None)
+        piece = request.push(chunk, End(finish, -1, "why") if last else None)
         text, counted, ending = text + piece.delta, counted + piece.tokens, piece.ending
         if ending is not None:
             break
@@ -79,7 +79,7 @@ def test_equals_the_naive_model(ticket, chunks, finish):
 def push(tokens, finish=Finish.LENGTH, **ticket):
     values = {"reply_to": "ingest0", "stop": (), "include_stop": False, "skip_special": True, "min_tokens": 0}
     request = Request(Opened(1, 0, 0, b""), Ticket(**{**values, **ticket}), TABLE)
-    return request.push(tokens, Ended(1, finish, -1, ""))
+    return request.push(tokens, End(finish, -1))
 
 
 @pytest.mark.parametrize("include, text", [(False, ""), (True, "👋")], ids=["dropped", "included"])

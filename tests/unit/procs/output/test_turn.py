@@ -6,10 +6,10 @@ import pytest
 from fourstroke.common.types import Finish
 from fourstroke.ipc import codec
 from fourstroke.ipc.board import Board, board_bytes
-from fourstroke.ipc.messages import Emit, Ended, Opened, Text, Ticket
+from fourstroke.ipc.messages import NO_ENDINGS, Emit, Endings, Opened, Text, Ticket
 from fourstroke.ipc.ring import TokenRing, ring_bytes
 from fourstroke.ipc.wire import memory_wire
-from fourstroke.procs.output.detokenizer import TokenTable
+from fourstroke.procs.detokenizer import TokenTable
 from fourstroke.procs.output.turn import OutputTurn
 from fourstroke.procs.vocabulary import Vocabulary
 
@@ -26,7 +26,7 @@ class Ring:
         self.row = Board(bytearray(board_bytes(1)), ["output0"]).row("output0")
         self.turn = OutputTurn(self.inbox, TokenRing(memory), {"ingest0": outbox}, table, self.row)
 
-    def emit(self, tokens, at=None, opened=(), ended=()):
+    def emit(self, tokens, at=None, opened=(), ended=NO_ENDINGS):
         place = self.tokens.write(np.array(tokens, np.int32)) if at is None else at
         rids, counts = np.array([1], "<i8").tobytes(), np.array([len(tokens)], "<i4").tobytes()
         self.to_output.send(Emit(opened, rids, counts, place, len(tokens), ended))
@@ -40,7 +40,7 @@ class Ring:
 def ring():
     ring = Ring()
     ticket = codec.encode(Ticket("ingest0", ("cc",), False, True, 0))
-    ring.to_output.send(Emit((Opened(1, 0, 0, ticket),), b"", b"", 0, 0, ()))
+    ring.to_output.send(Emit((Opened(1, 0, 0, ticket),), b"", b"", 0, 0))
     return ring
 
 
@@ -56,7 +56,8 @@ def test_emit_without_tokens_needs_no_place_in_the_ring(ring):
     """An end alone is served, wherever the ring stands."""
     ring.emit([0])
     ring.emit([2])
-    ring.to_output.send(Emit((), b"", b"", 0, 0, (Ended(1, Finish.ABORT, -1, ""),)))
+    rid, stop_token = np.array([1], "<i8").tobytes(), np.array([-1], "<i4").tobytes()
+    ring.to_output.send(Emit((), b"", b"", 0, 0, Endings(rid, bytes([Finish.ABORT]), stop_token, ())))
     assert ring.deltas() == ["a", "", "c"]
 
 

@@ -9,22 +9,23 @@ from fourstroke.common.types import Finish
 from fourstroke.ipc.messages import (
     FROM_EXECUTOR,
     FROM_INGEST,
+    TO_EXECUTOR,
     Abort,
+    CacheKeys,
     Emit,
     Hello,
     Limits,
     RowError,
     Sampling,
     StepDone,
-    StepPlan,
     Submit,
 )
 from fourstroke.ipc.plan import StepShape, slots_for_depth, step_slots
 from fourstroke.ipc.ring import TokenRing, ring_bytes
 from fourstroke.ipc.wire import memory_wire
 from fourstroke.procs.executor.fake import EOS_TOKEN_ID, VOCAB_SIZE, FakeRunner, continuation
-from fourstroke.procs.scheduler.core import Policy
 from fourstroke.procs.scheduler.main import MAX_TICKET_BYTES, SchedulerLoop
+from fourstroke.procs.scheduler.policy import Policy
 
 HELLO = Hello(16, 4, 64, VOCAB_SIZE, (EOS_TOKEN_ID,))
 PROMPT = [20, 21, 22]
@@ -38,10 +39,11 @@ class Surroundings:
         memory, prompts, tokens = bytearray(shape.memory_bytes(slots)), bytearray(ring_bytes(256)), bytearray(4096)
         self.ingest, self.from_ingest = memory_wire("ingest0", *FROM_INGEST)
         self.executor, self.from_executor = memory_wire("executor0", *FROM_EXECUTOR)
-        to_executor, self.plans = memory_wire("scheduler0", StepPlan)
+        to_executor, self.plans = memory_wire("scheduler0", *TO_EXECUTOR)
         to_output, self.emits = memory_wire("scheduler0", Emit)
         self.prompts, self.tokens = TokenRing(prompts), TokenRing(tokens)
-        self.runner = FakeRunner(step_slots(memory, shape, slots), HELLO, 4)
+        self.slots = step_slots(memory, shape, slots)
+        self.runner = FakeRunner(self.slots, HELLO, 4)
         self.loop = SchedulerLoop(
             Policy(max_num_seqs=4, max_num_batched_tokens=32),
             step_slots(memory, shape, slots),
@@ -56,8 +58,8 @@ class Surroundings:
     def submit(self, rid: int, max_tokens: int = 6, ticket: bytes = b"", place: int | None = None) -> None:
         at = self.prompts.write(np.array(PROMPT, np.int32)) if place is None else place
         assert at is not None
-        sampling, limits = Sampling(0.0, 0, 1.0, 0.0, 0), Limits(max_tokens, 0, True, ())
-        self.ingest.send(Submit(rid, 0, at, len(PROMPT), sampling, limits, ticket))
+        sampling, limits = Sampling(0.0, 0, 1.0, 0.0), Limits(max_tokens, 0, True, ())
+        self.ingest.send(Submit((rid,), (0,), 0, at, len(PROMPT), b"", CacheKeys(), sampling, limits, 0, 0.0, ticket))
 
     def run(self) -> dict[int, list[int]]:
         """Turn until nothing is left to do; the tokens of each request, all of which must have ended once."""
@@ -71,8 +73,8 @@ class Surroundings:
                 rids = np.frombuffer(emit.rids, np.int64).tolist()
                 for rid, token in zip(rids, self.tokens.take(emit.tokens_at, emit.tokens).tolist(), strict=True):
                     tokens.setdefault(rid, []).append(token)
-                ended += [end.rid for end in emit.ended]
-        assert self.loop.core is not None and not self.loop.core.has_work
+                ended += np.frombuffer(emit.ended.rids, np.int64).tolist()
+        assert self.loop.core is not None and not self.loop.core.alive
         assert sorted(ended) == sorted(set(ended)) and set(tokens) <= set(ended)
         assert self.prompts.used == self.tokens.used == 0
         return tokens
@@ -102,14 +104,14 @@ def test_nothing_is_taken_before_hello(around: Surroundings) -> None:
 @pytest.mark.parametrize(
     "message",
     [
-        HELLO,
+        Hello(17, 4, 64, VOCAB_SIZE, (EOS_TOKEN_ID,)),
         StepDone(0, 1, ()),
         StepDone(7, 0, ()),
         StepDone(-1, -1, ()),
         StepDone(0, 2, (RowError(1, "no such row"),)),
         StepDone(0, 2, (RowError(-1, "no such row"),)),
     ],
-    ids=["second-hello", "wrong-slot", "wrong-step", "negative", "row-beyond", "row-below"],
+    ids=["hello-of-other-sizes", "wrong-slot", "wrong-step", "negative", "row-beyond", "row-below"],
 )
 def test_messages_of_an_executor_that_do_not_fit(around: Surroundings, message: object) -> None:
     """They are counted and dropped; the step that is open is settled by its own results."""
@@ -119,6 +121,21 @@ def test_messages_of_an_executor_that_do_not_fit(around: Surroundings, message: 
     around.loop.turn()
     assert around.from_executor.bad_frames == 1
     assert around.run() == {1: continuation(PROMPT, 6)}
+
+
+def test_an_executor_that_starts_again(around: Surroundings) -> None:
+    """A second Hello: what was open is lost, and the request goes on from its known tokens."""
+    around.submit(1)
+    for _ in range(3):
+        around.loop.turn()
+        for plan in around.plans.drain():
+            around.executor.send(around.runner.run(plan))
+    around.loop.turn()
+    around.runner = FakeRunner(around.slots, HELLO, 4)
+    around.plans.drain()
+    around.executor.send(HELLO)
+    assert around.run() == {1: continuation(PROMPT, 6)}
+    assert around.from_executor.bad_frames == 0
 
 
 @pytest.mark.parametrize("place", [-3, 1, 2**62])

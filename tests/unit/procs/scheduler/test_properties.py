@@ -31,6 +31,11 @@ setups = st.fixed_dictionaries(
         "budget": st.integers(1, 70),
         "max_model_len": st.sampled_from([16, 48]),
         "headroom": st.sampled_from([0, 8, 64]),
+        "cache": st.booleans(),
+        "drafts": st.sampled_from([0, 0, 1, 3]),
+        "prefill_first": st.booleans(),
+        "chunked": st.booleans(),
+        "long_prefill_threshold": st.sampled_from([0, 0, 3]),
     }
 )
 
@@ -57,7 +62,7 @@ def test_every_request_gets_its_own_tokens_and_one_last_word(setup, requests):
         if not driver.turn():
             break
         abort_due(driver, aborts)
-    assert not driver.core.has_work
+    assert not driver.core.alive
     assert driver.core.pool.free == setup["blocks"]
     for rid, request in enumerate(requests):
         check(driver, rid, request, setup["max_model_len"])

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from ..vocabulary import Vocabulary
+from .vocabulary import Vocabulary
 
 
 @dataclass(frozen=True, slots=True)

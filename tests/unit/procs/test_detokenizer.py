@@ -6,7 +6,7 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fourstroke.procs.output.detokenizer import Detokenizer, TokenTable
+from fourstroke.procs.detokenizer import Detokenizer, TokenTable
 from fourstroke.procs.vocabulary import Vocabulary
 
 CHARACTERS = {chr(code).encode() for code in (*range(0x80, 0xD800), *range(0xE000, 0x110000))}

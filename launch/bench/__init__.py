@@ -1,0 +1,1 @@
+"""`fourstroke bench`: starts programs that measure, and says how their figures compare with their targets."""

@@ -1,0 +1,82 @@
+"""What a client sees of a choice, part by part: its text and log-probabilities, after the prompt if that is echoed.
+
+A chunk of a stream is a part; an answer in one piece has one part. Knows nothing of what stands around them.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import chain, repeat
+from typing import NamedTuple
+
+from ...ipc.logprobs import Entry, Words, entries
+from ..detokenizer import Detokenizer
+from .live import Choice, NewTokens
+from .logprobs import Scored, chat_logprobs, completion_logprobs
+from .parameters import Route
+from .token_names import TokenNames
+
+INLINE_WORDS = 1024
+"""So many words of log-probabilities take 1 to 4 ms; more become JSON in a thread, so that no stream waits."""
+
+
+class Part(NamedTuple):
+    """Text, and the log-probabilities of its tokens as JSON: null if it has no token or none are wanted."""
+
+    text: str
+    logprobs: str = "null"
+
+
+class Parts:
+    """The parts of one choice, to be taken one after the other."""
+
+    def __init__(self, choice: Choice, route: Route, names: TokenNames) -> None:
+        self._choice = choice
+        self._names = names
+        self._render = chat_logprobs if route == "chat" else completion_logprobs
+        self._visible = names.table.plain if choice.request.skip_special else names.table.shown
+        echoes = choice.request.echoes
+        self._echo = echoes[choice.prompt_index] if echoes else None
+        self._places = _Places(len(self._echo or ""))
+
+    async def take(self, text: str, tokens: Sequence[NewTokens]) -> Part:
+        """The part that shows new text and the tokens behind it."""
+        echo, self._echo = self._echo, None
+        text = (echo or "") + text
+        if self._choice.sampling.logprobs < 0 or (echo is None and not tokens):
+            return Part(text)
+        prompt_words = [] if echo is None else self._choice.prompt_words
+        scored = chain(() if echo is None else self._prompt(echo, prompt_words), self._generated(tokens))
+        size = sum(words.size for words in chain(prompt_words, (new.words for new in tokens)) if words is not None)
+        if size <= INLINE_WORDS:
+            return Part(text, self._render(self._names, scored))
+        return Part(text, await asyncio.to_thread(self._render, self._names, scored))
+
+    def _prompt(self, echo: str, words: Sequence[Words]) -> Iterator[Scored]:
+        """The tokens of the prompt. Nothing stands before the first: it has no log-probability."""
+        ids, places = self._choice.prompt.tolist(), _Places(0)
+        known: Iterable[Entry | None] = chain([None], *map(entries, words), repeat(None))
+        for token, data, entry in zip(ids, self._names.tokenizer.pieces(ids), known, strict=False):
+            yield Scored(token, entry, min(places.next(data), len(echo)))
+
+    def _generated(self, tokens: Sequence[NewTokens]) -> Iterator[Scored]:
+        for ids, words in tokens:
+            known: Iterable[Entry | None] = repeat(None) if words is None else entries(words)
+            visible = self._names.table.places(ids).tolist()
+            for token, place, entry in zip(ids.tolist(), visible, known, strict=False):
+                yield Scored(token, entry, self._places.next(self._visible[place]))
+
+
+class _Places:
+    """Where tokens begin in a text, in characters. One that goes on with a character begins where that does."""
+
+    def __init__(self, start: int) -> None:
+        self._decoder = Detokenizer()
+        self._chars = start
+
+    def next(self, data: bytes) -> int:
+        """Where the token with these bytes begins."""
+        here = self._chars
+        self._chars += len(self._decoder.push(data))
+        return here

@@ -1,0 +1,397 @@
+"""A scheduler and everything around it, all faked, that compares after every event what must hold after any event.
+
+The executor may fail and start again, workers move KV between engines, a gate refuses, the clock runs. What requests
+are told is compared with the naive scheduler of model.py.
+"""
+
+from __future__ import annotations
+
+import random
+from collections import Counter
+from operator import attrgetter
+
+import numpy as np
+
+from fourstroke.common.types import Finish, TransferOutcome
+from fourstroke.ipc.events import Cleared, Removed, Stored
+from fourstroke.ipc.logprobs import unpack
+from fourstroke.ipc.messages import NO_LOGPROBS, Abort, RemoteKv, Sampling, TransferReport
+from fourstroke.procs.executor.fake import FakeRunner
+from fourstroke.procs.scheduler.blocks import blocks_for
+from fourstroke.procs.scheduler.emission import Emission
+from fourstroke.procs.scheduler.readiness import Readiness, Rule
+from fourstroke.procs.scheduler.request import Phase, Request
+from fourstroke.procs.scheduler.step import OpenStep
+from fourstroke.procs.scheduler.transfer import Connector, Role
+
+from .crowd import POISON
+from .driver import Driver
+from .model import Asked, Story
+from .movers import Movers
+
+TRANSFER_TIMEOUT_S = 5.0
+
+FIRST_RESET = 1_000_000
+"""Ids from here on are of resets of the cache."""
+
+_for_life = attrgetter(
+    "rid", "epoch", "prompt_tokens", "seed", "sampling", "limits", "ticket", "keys", "priority", "deadline_s", "images",
+    "mrope", "mrope_delta", "remote", "siblings", "needs_state", "arrival", "arrived_s", "token_limit",
+)  # fmt: skip
+"""What nothing changes in a request's life."""
+
+
+class Moody:
+    """A gate that refuses at random, but no more than `most` times running."""
+
+    def __init__(self, most: int, seed: int) -> None:
+        self.last = Rule.OPEN
+        self.fired: Counter[Rule] = Counter()
+        self.errors = 0
+        self.refused = 0
+        self._most = most
+        self._random = random.Random(seed)
+
+    def allow(self, view: Readiness, now: float) -> bool:
+        refuses = self.refused < self._most and self._random.random() < 0.5
+        self.refused = self.refused + 1 if refuses else 0
+        return not refuses
+
+
+class Events:
+    """What a subscriber to the cache's events knows: digests, and the parent of each."""
+
+    def __init__(self) -> None:
+        self.parents: dict[bytes, bytes | None] = {}
+
+    def hear(self, event: Stored | Removed | Cleared) -> None:
+        match event:
+            case Stored():
+                parent = event.parent
+                for digest in event.digests:
+                    assert digest not in self.parents, "stored twice"
+                    assert parent is None or parent in self.parents, "stored before its parent"
+                    self.parents[digest] = parent
+                    parent = digest
+            case Removed():
+                for digest in event.digests:
+                    del self.parents[digest]
+                    assert digest not in self.parents.values(), "removed before a child"
+            case Cleared():
+                self.parents.clear()
+
+
+class World(Driver):
+    """A Driver with a gate that refuses up to `refusals` times running, and `workers` of the executor that move KV.
+
+    `fails`: requests whose KV does not arrive end. `planned` counts steps in all worlds.
+    """
+
+    planned = 0
+
+    def __init__(self, *, seed: int = 0, refusals: int = 0, workers: int = 0, fails: bool = False, **setup) -> None:
+        self.moves = workers > 0
+        self._workers, self._seed = max(1, workers), seed
+        self.gate = Moody(refusals, seed) if refusals else None
+        self.stories: dict[int, Story] = {}
+        self.asked: dict[int, Request] = {}
+        self.deadlines: dict[int, float] = {}
+        self.resets: dict[int, bool] = {}
+        self.silenced: dict[int, int] = {}
+        self.aborted: set[int] = set()
+        self.failing: set[int] = set()
+        self.logprobs: dict[int, list[np.ndarray]] = {}
+        self.prompt_logprobs: dict[int, list[np.ndarray]] = {}
+        self._lives: dict[int, tuple[object, ...]] = {}
+        self._events = Events()
+        self._is_open: list[tuple[OpenStep, list[np.ndarray]]] = []
+        both = Role(consumer=True, producer=True)
+        super().__init__(
+            gate=self.gate,
+            connector=Connector(both, workers, TRANSFER_TIMEOUT_S, "here:1", fails) if workers else None,
+            publish_events=True,
+            **setup,
+        )
+
+    def new_runner(self) -> FakeRunner:
+        """An executor, and its workers that move KV."""
+        self._seed += 1
+        rows, drafts, poison = self.policy.max_num_seqs, self.policy.drafts, frozenset([POISON])
+        runner = FakeRunner(self.slots, self.hello, rows, 0.0, drafts, self.accept, self._seed, poison)
+        cache, size = runner._memory._cache, self.hello.block_size
+        self.movers = Movers(self._workers, self._seed, cache, size, self.stories)
+        return runner
+
+    # What happens
+
+    def ask(
+        self,
+        rids: tuple[int, ...],
+        asked: Asked,
+        *,
+        salt: str = "",
+        priority: int = 0,
+        timeout_s: float = 0.0,
+        remote: RemoteKv | None = None,
+        logprobs: int = NO_LOGPROBS,
+        prompt_logprobs: int = NO_LOGPROBS,
+    ) -> None:
+        """Submit a request, or the choices of one prompt."""
+        story = Story(asked, self.hello.max_model_len)
+        sampling = Sampling(0.0, 0, 1.0, 0.0, logprobs=logprobs, prompt_logprobs=prompt_logprobs)
+        names = ("max_tokens", "min_tokens", "ignore_eos", "stop_token_ids", "stop_sequences")
+        limits = {name: getattr(asked, name) for name in names}
+        media = {"images": asked.images, "mrope": asked.mrope, "mrope_delta": asked.mrope_delta}
+        others = {"salt": salt, "priority": priority, "timeout_s": timeout_s, "remote": remote, "sampling": sampling}
+        for request in self.make(rids, asked.prompt, **limits, **media, **others):
+            rid = request.rid
+            self.stories[rid], self.asked[rid] = story, request
+            self.core.submit(request, self.now)
+            self._lives[rid] = _for_life(request)
+            if timeout_s:
+                self.deadlines[rid] = self.now + timeout_s
+        self.take()
+
+    def end(self, rid: int, reason: Finish = Finish.ABORT, epoch: int = 0) -> None:
+        """Abort a request, or, with STOP, say that output has found a stop string and said the last word."""
+        if reason is Finish.STOP and not self.outputs.get(rid):
+            return
+        lives = rid in self.core and epoch == 0
+        if lives and reason is Finish.STOP:
+            self.silenced[rid] = len(self.outputs.get(rid, ()))
+        elif lives:
+            self.aborted.add(rid)
+        self.core.abort(Abort(rid, epoch, reason, 0), self.now)
+        assert rid not in self.core or not lives
+        self.take()
+
+    def reset(self, force: bool) -> None:
+        rid = FIRST_RESET + len(self.resets)
+        self.resets[rid] = force or not (self.core._lives.requests or self.core.connector.open)
+        self.reset_cache(rid, force=force)
+        assert self.resets[rid] or self.ended[rid].finish is Finish.REJECTED
+
+    def restart(self) -> None:
+        self._is_open.clear()
+        super().restart()
+
+    def preempt(self, rid: int) -> None:
+        self.core.preempt(rid)
+        self.take()
+
+    def tick(self) -> None:
+        """One tick of the workers goes by."""
+        reports = self.movers.tick()
+        for report in reports:
+            self.core.transfer_report(report)
+        if reports:
+            self.take()
+
+    def rumour(self, rid: int, epoch: int, outcome: TransferOutcome, worker: int) -> None:
+        """A report that fits nothing: it changes nothing and is counted."""
+        if (rid, epoch) in self.core.connector._open:
+            worker = 7
+        dropped = self.core.connector.dropped
+        self.core.transfer_report(TransferReport(rid, epoch, outcome, worker))
+        assert self.core.connector.dropped == dropped + 1
+        self.take()
+
+    def miscount(self) -> None:
+        """In the oldest open step the executor has sampled more than it may, in the first row that samples."""
+        if not self._is_open:
+            return
+        step, _ = self._is_open[0]
+        for index in np.flatnonzero(step.samples)[:1].tolist():
+            row = int(step.rows[index])
+            self.slots[step.plan.slot].produced[index] = step.drafts[index] + 2
+            if self.core.table.generation[row] == step.generations[index]:
+                self.failing.add(int(self.core.table.rid[row]))
+
+    def plan(self) -> OpenStep | None:
+        step = super().plan()
+        if step is not None:
+            World.planned += 1
+            self._look_at(step)
+        return step
+
+    def settle(self) -> None:
+        if not self.pending:
+            return
+        step, planned = self._is_open.pop(0)
+        assert all(np.array_equal(now, then) for now, then in zip(self._arrays(step), planned, strict=True)), (
+            "a plan has changed after it was made"
+        )
+        super().settle()
+
+    def turn(self) -> bool:
+        """One round as the process does it: reports, a plan, and results if no more can be planned."""
+        if self.moves:
+            self.tick()
+        step = self.plan()
+        refused = self.gate is not None and self.gate.refused
+        under_way = step or self.pending or self.core.connector.open or refused
+        assert under_way or not self.core.alive, "something is left and nothing happens"
+        if step is None or len(self.pending) >= self.depth:
+            self.settle()
+        return self.core.alive
+
+    # What must hold
+
+    def take(self) -> None:
+        before = len(self.ended)
+        super().take()
+        self.movers.take([*self.orders, *self.core.take_transfers()], self.outputs)
+        self.orders.clear()
+        for event in self.core.pool.take_events():
+            self._events.hear(event)
+        assert self._events.parents.keys() == self.core.pool._residency._entry_of.keys(), "events tell another story"
+        if any(rid >= FIRST_RESET and self.resets[rid] for rid in list(self.ended)[before:]):
+            assert not self.core.pool.index_size, "the cache was not forgotten"
+        for request in self.core._lives.requests.values():
+            self._audit(request)
+
+    def hear(self, emission: Emission) -> None:
+        super().hear(emission)
+        for kept, packed in (
+            (self.logprobs, emission.new.logprobs),
+            (self.prompt_logprobs, emission.prompt_logprobs),
+        ):
+            for rid, words in unpack(packed).items():
+                kept.setdefault(rid, []).extend(words)
+
+    def _audit(self, request: Request) -> None:
+        """A live request holds what it may hold in its state, and knows its prompt and its outputs and nothing else."""
+        table, rid, row = self.core.table, request.rid, request.row
+        assert rid not in self.ended and rid not in self.silenced
+        has_row = request.phase in (Phase.RUNNING, Phase.PARKED)
+        assert has_row == (request in table.requests) and request.phase is not Phase.GONE
+        assert request.phase is not Phase.FRESH or not self.outputs.get(rid)
+        tokens = table.tokens[row, : table.length[row]] if has_row else request.tokens
+        known = request.prompt_tokens + len(self.outputs.get(rid, ()))
+        text = self.stories[rid].text[:known]
+        assert tokens.tobytes() == text.tobytes(), "a token list holds something else than the text so far"
+        if has_row:
+            assert (table.state_slot[row] >= 0) == request.needs_state
+            assert known - 1 <= table.target[row] + len(self.outputs.get(rid, ()))
+
+    def _look_at(self, step: OpenStep) -> None:
+        """A step that was just planned keeps to the limits, and says and writes only what it may."""
+        policy, table, size = self.policy, self.core.table, self.hello.block_size
+        assert 0 < len(step.rows) == len(set(step.rows.tolist())) <= policy.max_num_seqs
+        assert step.counts.sum() <= policy.max_num_batched_tokens
+        assert (step.counts[step.decodes] == 1 + step.drafts[step.decodes]).all() and (step.counts > 0).all()
+        assert (step.drafts <= np.where(step.decodes, policy.drafts, 0)).all()
+        assert table.running[step.rows].all() and (step.samples | ~step.decodes).all()
+        columns = zip(step.rows, step.starts, step.counts, step.drafts, step.decodes, self.tokens_of(step), strict=True)
+        incoming = self.movers.incoming
+        for row, start, count, drafts, decodes, given in columns:
+            story = self.stories[int(table.rid[row])]
+            known = max(0, len(given) - drafts)
+            assert given[:known] == story.text[start : start + known].tolist()
+            assert decodes or start < table.target[row], "a prefill behind its target"
+            first = table.committed[row] if decodes else start
+            written = table.tables[row, first // size : (start + count - 1) // size + 1]
+            assert (self.core.pool.holders[written] == 1).all(), "a block that others can read is written"
+            assert not incoming & set(written.tolist()), "a block that is being received is written"
+        self._is_open.append((step, self._arrays(step)))
+
+    def _arrays(self, step: OpenStep) -> list[np.ndarray]:
+        """All numbers of a plan, copied."""
+        slot, plan = self.slots[step.plan.slot], step.plan
+        of_rows = [slot.row, slot.start, slot.count, slot.drafts, slot.flags, slot.next, slot.delta]
+        of_blocks = [slot.block_row, slot.block_index, slot.block_id]
+        return [
+            *(column[: plan.rows].copy() for column in of_rows),
+            *(column[: plan.blocks].copy() for column in of_blocks),
+            slot.tokens[: plan.tokens].copy(),
+            step.rows.copy(),
+            step.counts.copy(),
+        ]
+
+    # The end
+
+    @property
+    def patience(self) -> int:
+        """How many turns it may take until everything that is asked now has ended."""
+        tokens = sum(
+            len(self.stories[rid].asked.prompt) + len(self.stories[rid].outputs) for rid in self.core._lives.requests
+        )
+        return 100 + 10 * tokens
+
+    def run_out(self) -> None:
+        """Go on until nothing is left; then everything is free, and everybody was told what was to be told."""
+        for _ in range(self.patience):
+            self.now += 0.25
+            if not self.turn():
+                break
+        assert not self.core.alive, f"{self.core.counts()} are left"
+        self.check_end()
+
+    def check_end(self) -> None:
+        core = self.core
+        assert core.pool.free == core.pool.size and core.counts() == (0, 0, 0) and not core.connector.open
+        assert core.state_slots.free == core.state_slots.count and not self.movers.fake.busy
+        assert not core._lives.fenced and not core.table.taken
+        for rid in self.asked:
+            self._check_request(rid)
+        for rid, done in self.resets.items():
+            assert self.ended[rid].finish is (Finish.STOP if done else Finish.REJECTED)
+        assert self.ended.keys() == (self.asked.keys() - self.silenced.keys()) | self.resets.keys()
+
+    def _check_request(self, rid: int) -> None:
+        request, story, told = self.asked[rid], self.stories[rid], self.outputs.get(rid, [])
+        assert _for_life(request) == self._lives[rid], "something changed that is for life"
+        assert request.phase is Phase.GONE
+        assert told == story.outputs[: len(told)]
+        self._check_last_word(rid, story, told)
+        assert self.opened[rid] % self.hello.block_size == 0 and self.opened[rid] < max(1, request.prompt_tokens)
+        self._check_logprobs(request, story, told)
+
+    def _check_last_word(self, rid: int, story: Story, told: list[int]) -> None:
+        """The last word is the naive one, or one that something that happened explains."""
+        if rid in self.silenced:
+            assert len(told) == self.silenced[rid], "words after the last"
+            return
+        ended, request = self.ended[rid], self.asked[rid]
+        assert (ended.finish is Finish.REJECTED) == self._is_impossible(story.asked)
+        assert (len(told) < len(story.outputs) or not story.outputs) or ended.finish is story.finish
+        match ended.finish:
+            case Finish.LENGTH if ended.detail == "kv_capacity":
+                assert blocks_for(len(story.asked.prompt) + len(told), self.hello.block_size) > self.core.pool.size
+            case Finish.STOP | Finish.LENGTH:
+                assert (told, ended.finish, ended.stop_token) == (story.outputs, story.finish, story.stop_token)
+                assert POISON not in story.asked.prompt or self.moves, "a poisoned prompt ended well"
+            case Finish.ABORT:
+                assert rid in self.aborted
+            case Finish.TIMEOUT:
+                assert self.deadlines[rid] <= self.now
+            case Finish.ERROR:
+                fetched = request.remote is not None and self.core.connector.fail
+                assert rid in self.failing or POISON in story.asked.prompt or fetched
+        if ended.detail != "kv_capacity":
+            sends = request.remote is not None and request.remote.decoded and self.moves
+            assert (ended.kv is not None) == (sends and ended.finish in (Finish.STOP, Finish.LENGTH))
+
+    def _is_impossible(self, asked: Asked) -> bool:
+        known = len(asked.prompt)
+        uncut = not self.policy.chunked and known > self.policy.max_num_batched_tokens
+        too_large = blocks_for(known, self.hello.block_size) > self.core.pool.size
+        return known >= self.hello.max_model_len or uncut or too_large
+
+    def _check_logprobs(self, request: Request, story: Story, told: list[int]) -> None:
+        """One entry for each output, and after a good end one for each token of the prompt but the first."""
+        known, sampling = request.prompt_tokens, request.sampling
+        words = self.logprobs.get(request.rid, [])
+        if sampling.logprobs != NO_LOGPROBS:
+            assert np.array_equal(
+                words or np.zeros((0, 1 + 2 * sampling.logprobs)),
+                story.logprobs(known, known + len(told), sampling.logprobs),
+            )
+        else:
+            assert not words
+        words = self.prompt_logprobs.get(request.rid, [])
+        ended = self.ended.get(request.rid)
+        if sampling.prompt_logprobs != NO_LOGPROBS and ended and ended.finish in (Finish.STOP, Finish.LENGTH):
+            assert len(words) == known - 1
+        if words:
+            assert np.array_equal(words, story.logprobs(1, 1 + len(words), sampling.prompt_logprobs))
