@@ -56,7 +56,12 @@ class Config:
     long_prefill_threshold: int = 0
     scheduler_delay_factor: float = 0.0
     num_speculative_tokens: int = 0
+    data_parallel_size: int = 1
+    """How many engines serve, each with a copy of the model."""
+
     alignment: str = "off"
+    """How the engines agree on when to prefill."""
+
     request_timeout_s: float = 0.0
     """How long a request may take unless it says so itself; 0 is for ever."""
 
@@ -80,6 +85,7 @@ class Config:
         _between("--long-prefill-threshold", self.long_prefill_threshold, 0, 1 << 30)
         _between("--scheduler-delay-factor", self.scheduler_delay_factor, 0, 1000)
         _between("--num-speculative-tokens", self.num_speculative_tokens, 0, 16)
+        _between("--data-parallel-size", self.data_parallel_size, 1, 32)
         _between("--request-timeout", self.request_timeout_s, 0, 1 << 30)
         _between("--port", self.port, 0, 65535)
         _between("--block-size", self.block_size, 1, 1024)
@@ -100,6 +106,15 @@ class Config:
                 _between(flag, value, 1, 1 << 30)
         if self.api_key is not None and (not self.api_key or not self.api_key.isascii()):
             raise ConfigError("--api-key must be ASCII and not empty")
+
+    @property
+    def aligned(self) -> bool:
+        """Whether there are engines that agree on when to prefill."""
+        return self.alignment != "off" and self.data_parallel_size > 1
+
+    def threads_of_engine(self, cores: int) -> int:
+        """Threads that compute in each engine, on a machine with so many cores to use."""
+        return self.threads or max(1, cores // self.data_parallel_size)
 
 
 def _one_of(flag: str, value: str, allowed: tuple[str, ...]) -> None:

@@ -162,7 +162,8 @@ class _Records:
 
     @property
     def newest(self) -> int:
-        return max(self._ticks.tolist())
+        even, odd = self._ticks.tolist()
+        return int(max(even, odd))
 
     def clear(self) -> None:
         self._ticks[:] = 0

@@ -7,6 +7,7 @@ and loads no model; it works from notebooks and threads, and the server ends wit
 from __future__ import annotations
 
 import dataclasses
+import math
 import weakref
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor, as_completed
@@ -47,7 +48,9 @@ class LLM:
     def __init__(self, model: str | None = None, **options: Any) -> None:
         flags = as_flags(options, ENGINE)
         path, self.model = resolve_model(model)
-        self._in_flight = options.get("max_num_seqs") or _default("max_num_seqs")
+        self._in_flight = math.prod(
+            options.get(field) or _default(field) for field in ("max_num_seqs", "data_parallel_size")
+        )
         self._server = PrivateServer(
             [f"--model={path}", f"--served-model-name={self.model}", f"--max-queue={_MAX_QUEUE}", *flags]
         )

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NoReturn
 
-from ..common.config import BACKENDS, DTYPES, EXECUTORS, LOG_LEVELS, POLICIES, Config
+from ..common.config import ALIGNMENTS, BACKENDS, DTYPES, EXECUTORS, LOG_LEVELS, POLICIES, Config
 from ..common.errors import ConfigError
 from .model_source import DEFAULT_NAME
 
@@ -80,7 +80,7 @@ ENGINE = (
     Option("--backend", "backend", str, "where the model runs", BACKENDS),
     Option("--executor", "executor", str, "fake: no model, invented tokens, to measure everything else", EXECUTORS),
     Option("--dtype", "dtype", str, "type of weights and KV cache", DTYPES),
-    Option("--threads", "threads", whole, "threads that compute; default: the cores that may be used"),
+    Option("--threads", "threads", whole, "threads that compute in an engine; default: its share of the cores"),
     Option("--block-size", "block_size", whole, "tokens in a block of the KV cache"),
     Option("--num-blocks", "num_blocks", whole, "blocks of the KV cache; default: what fits --memory-fraction"),
     Option("--memory-fraction", "memory_fraction", finite, "share of the free memory that the KV cache may take"),
@@ -106,6 +106,14 @@ ENGINE = (
         "tokens guessed ahead of each, by n-grams in the request's own text",
     ),
     Option("--pipeline-depth", "pipeline_depth", whole, "steps on their way at the same time, 1 or 2"),
+    Option("--data-parallel-size", "data_parallel_size", whole, "engines that serve, each with a copy of the model"),
+    Option(
+        "--alignment",
+        "alignment",
+        str,
+        "engines prefill together: as soon as all can (delay), or when it fills a step of all (coalesce)",
+        ALIGNMENTS,
+    ),
     Option("--start-timeout", "start_timeout_s", finite, "seconds until every process must be ready"),
     Option("--log-level", "log_level", str, "how much the processes log", LOG_LEVELS),
     Option("--fake-step", "fake_step_s", finite, "seconds that a step of the fake executor takes"),
@@ -252,7 +260,7 @@ def _add_bench(commands: Any) -> None:
         "--slack",
         type=_positive_number,
         default=1.5,
-        help="a target of time is missed beyond so many times of it; 1.5 is for a machine that others use (default: 1.5)",
+        help="how many times its target a time may be; 1 is for a machine that nobody else uses (default: 1.5)",
     )
     parser.add_argument("--json", type=Path, metavar="FILE", help="write the figures to this file, too")
 

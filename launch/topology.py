@@ -12,13 +12,18 @@ from dataclasses import dataclass, field
 
 from ..common.config import Assignment, Config
 from ..common.types import SUPERVISOR
+from ..ipc.ballot import ballot_bytes
 from ..ipc.board import board_bytes
 from ..ipc.plan import StepShape, slots_for_depth
 from ..ipc.ring import ring_bytes
 from ..ipc.segment import BOARD, ring_name, steps_name
+from ..ipc.shared_collective import SEGMENT
 
 STROKES = ("ingest", "scheduler", "executor", "output", "publisher")
 """Roles in the order in which work flows through them, which is the order of stopping."""
+
+_PER_ENGINE = ("executor", "scheduler", "publisher")
+"""The roles that each engine has for itself; the others are there once."""
 
 PROMPT_RING_TOKENS = 1 << 21
 TOKEN_RING_TOKENS = 1 << 18
@@ -86,16 +91,29 @@ class Topology:
 
 def build(config: Config, cores: int) -> Topology:
     """The server that a configuration asks for, on a machine with so many cores to use."""
+    engines = range(config.data_parallel_size)
+    executor_env = _executor_env(config.threads_of_engine(cores))
     processes = (
-        ProcessSpec("executor0", "executor", _EXECUTORS[config.executor], _executor_env(config.threads or cores)),
         *(
-            ProcessSpec(f"{role}0", role, f"fourstroke.procs.{role}.main", _SINGLE_THREADED)
+            ProcessSpec(f"executor{engine}", "executor", _EXECUTORS[config.executor], executor_env)
+            for engine in engines
+        ),
+        *(
+            ProcessSpec(name, role, f"fourstroke.procs.{role}.main", _SINGLE_THREADED)
             for role in ("scheduler", "output", "publisher", "ingest")
+            for name in dict.fromkeys(_name(role, engine) for engine in engines)
         ),
     )
-    flow = [WireSpec(f"{sender}0", f"{receiver}0") for sender, receiver in _FLOW]
+    flow = dict.fromkeys(
+        WireSpec(_name(sender, engine), _name(receiver, engine)) for engine in engines for sender, receiver in _FLOW
+    )
     reports = [WireSpec(process.name, SUPERVISOR) for process in processes]
     return Topology(processes, (*flow, *reports, WireSpec(SUPERVISOR, "ingest0")), _segments(config, processes))
+
+
+def _name(role: str, engine: int) -> str:
+    """The process that has a role for an engine."""
+    return f"{role}{engine if role in _PER_ENGINE else 0}"
 
 
 _SINGLE_THREADED = {"OMP_NUM_THREADS": "1", "TOKENIZERS_PARALLELISM": "false"}
@@ -115,12 +133,16 @@ def _executor_env(threads: int) -> dict[str, str]:
 
 def _segments(config: Config, processes: tuple[ProcessSpec, ...]) -> tuple[SegmentSpec, ...]:
     steps = StepShape(config.max_num_seqs, config.max_num_batched_tokens, config.num_speculative_tokens)
-    return (
-        SegmentSpec(BOARD, board_bytes(len(board_names(processes)))),
-        SegmentSpec(ring_name("ingest0", "scheduler0"), ring_bytes(PROMPT_RING_TOKENS)),
-        SegmentSpec(ring_name("scheduler0", "output0"), ring_bytes(TOKEN_RING_TOKENS)),
-        SegmentSpec(steps_name("scheduler0"), steps.memory_bytes(slots_for_depth(config.pipeline_depth))),
-    )
+    segments = [SegmentSpec(BOARD, board_bytes(len(board_names(processes))))]
+    for scheduler in (process.name for process in processes if process.role == "scheduler"):
+        segments += [
+            SegmentSpec(ring_name("ingest0", scheduler), ring_bytes(PROMPT_RING_TOKENS)),
+            SegmentSpec(ring_name(scheduler, "output0"), ring_bytes(TOKEN_RING_TOKENS)),
+            SegmentSpec(steps_name(scheduler), steps.memory_bytes(slots_for_depth(config.pipeline_depth))),
+        ]
+    if config.aligned:
+        segments.append(SegmentSpec(SEGMENT, ballot_bytes(config.data_parallel_size)))
+    return tuple(segments)
 
 
 def board_names(processes: tuple[ProcessSpec, ...]) -> tuple[str, ...]:
@@ -156,11 +178,23 @@ def picture(topology: Topology) -> str:
     return "\n".join(
         [
             _RING,
+            *_engines(topology),
             *_table("processes, in the order of starting", processes),
             *_table("wires", wires),
             *_table("shared memory", segments),
         ]
     ).rstrip()
+
+
+def _engines(topology: Topology) -> list[str]:
+    """What the drawing does not show."""
+    engines = sum(process.role == "scheduler" for process in topology.processes)
+    if engines == 1:
+        return []
+    return [
+        f"{engines} engines, each a scheduler with its executor and its publisher, behind one ingest and output",
+        "",
+    ]
 
 
 def _table(title: str, rows: Sequence[tuple[str, ...]]) -> list[str]:

@@ -15,7 +15,7 @@ import sys
 import traceback
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 import setproctitle
 import zmq
@@ -36,6 +36,12 @@ RETRY_MS = 10
 """How soon a loop comes round that waits for room in a peer's ring."""
 
 _PR_SET_PDEATHSIG = 1
+
+
+class HasFileno(Protocol):
+    """What a poll can wait for."""
+
+    def fileno(self) -> int: ...
 
 
 class Process:
@@ -101,6 +107,10 @@ class Process:
         outbox = open_outbox(self._context, where, peer)
         self._outboxes.append(outbox)
         return outbox
+
+    def watch(self, source: HasFileno) -> None:
+        """End `wait` also when something else than a wire has become readable."""
+        self._poller.register(source, zmq.POLLIN)
 
     def report(self, state: State, text: str) -> None:
         """Tell the board and the supervisor what this process is doing."""

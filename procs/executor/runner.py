@@ -131,7 +131,7 @@ def load_runner(config: Config, slots: Sequence[StepSlot], progress: Callable[[f
 
     `progress` is told what part of the weights is loaded, 0..1.
     """
-    cores = config.threads or usable_cores()
+    cores = config.threads_of_engine(usable_cores())
     checkpoint = open_checkpoint(Path(config.model))
     model_config, dtype = checkpoint.config, _DTYPES[config.dtype]
     size = weight_bytes(checkpoint, dtype.itemsize)

@@ -23,8 +23,10 @@ class Sizes:
 def size_cache(config: Config, model: ModelConfig, weight_bytes: int, item_bytes: int, available: int) -> Sizes:
     """Choose the number of blocks and the longest request; `available` is the machine's free memory in bytes.
 
-    Raises ConfigError for a flag that cannot be kept and ResourceError if memory is short.
+    Every engine has its share of that, since all size their caches before any has loaded. Raises ConfigError for a flag
+    that cannot be kept and ResourceError if memory is short.
     """
+    available //= config.data_parallel_size
     wanted = _wanted_length(config, model)
     block_bytes = config.block_size * model.kv_bytes_per_token(item_bytes)
     if config.num_blocks is not None:
@@ -36,7 +38,7 @@ def size_cache(config: Config, model: ModelConfig, weight_bytes: int, item_bytes
     if needed > available:
         raise ResourceError(
             f"the weights ({_mib(weight_bytes)}) and the KV cache ({_mib(needed - weight_bytes)}) "
-            f"need {_mib(needed)} of memory, but {_mib(available)} are available"
+            f"need {_mib(needed)} of memory, but {_mib(available)} are available{_for_each(config)}"
         )
     num_blocks = max(1, num_blocks)
     return Sizes(num_blocks, _fitting_length(config, wanted, num_blocks * config.block_size))
@@ -60,6 +62,10 @@ def _fitting_length(config: Config, wanted: int, capacity: int) -> int:
         )
     log.warning("requests are limited to %d tokens of the model's %d: the KV cache has no more", capacity, wanted)
     return capacity
+
+
+def _for_each(config: Config) -> str:
+    return f" to each of {config.data_parallel_size} engines" if config.data_parallel_size > 1 else ""
 
 
 def _mib(size: int) -> str:

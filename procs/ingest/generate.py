@@ -106,7 +106,7 @@ class Generate:
     async def _encode(self, prompt: Any, max_model_len: int) -> Tokens:
         prompts = self._service.prompts
         # A prompt that is longer than the ring could never be handed over.
-        longest = min(max_model_len, self._service.submitter.prompt_capacity + 1)
+        longest = min(max_model_len, self._service.router.prompt_capacity + 1)
         if self._route == "chat":
             return fitting(await prompts.of_messages(prompt, longest), longest, "messages")
         ids = prompt if isinstance(prompt, list) else await prompts.of_text(prompt, longest)

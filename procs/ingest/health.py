@@ -35,7 +35,7 @@ class Health:
 
 @dataclass(frozen=True, slots=True)
 class ModelLimits:
-    """What the model allows, as the executor found it."""
+    """What the model allows, as the executors found it: each must be able to serve every request."""
 
     max_model_len: int
     vocab_size: int
@@ -57,8 +57,8 @@ def look(board: Board, draining: bool) -> Health:
 
 def model_limits(board: Board) -> ModelLimits:
     """The model's limits; right only while the server is ready."""
-    row = board.of_role("executor")[0]
-    return ModelLimits(row["max_model_len"], row["vocab_size"])
+    rows = board.of_role("executor")
+    return ModelLimits(min(row["max_model_len"] for row in rows), min(row["vocab_size"] for row in rows))
 
 
 def _broken(row: Row) -> str:

@@ -1,4 +1,4 @@
-"""The ingest process: HTTP on one side, the wires to scheduler and from output on the other, one event loop.
+"""The ingest process: HTTP on one side, the wires to schedulers and from output on the other, one event loop.
 
 Python's asyncio waits for everything: connections, the wires (by the file descriptors that ZeroMQ gives for
 that), SIGTERM, and a timer that beats the heart. Whatever a callback or a task raises that nobody catches
@@ -30,6 +30,7 @@ from .app import make_app
 from .errors import stopping
 from .load_tokenizer import load_tokenizer
 from .prompts import Prompts
+from .router import Router
 from .server import Server
 from .service import Service
 from .submit import Submitter
@@ -45,15 +46,17 @@ class Ingest:
         self._retrying = False
         self._drained = False
         self._failure: Exception | None = None
-        scheduler = process.peer("scheduler")
-        ring = TokenRing(process.memory(ring_name(process.name, scheduler)))
-        self._submitter = Submitter(process.name, ring, process.outbox(scheduler), self._retry_later)
+        self._router = Router([self._way_to(scheduler) for scheduler in process.peers("scheduler")])
         self._service = Service(
-            process.config, prompts, process.board, process.row, self._submitter, process.assignment.index
+            process.config, prompts, process.board, process.row, self._router, process.assignment.index
         )
         self._server = Server(make_app(self._service), listener)
         self._texts = process.inbox(process.peer("output"), Text)
         self._orders = process.inbox(SUPERVISOR, Drain)
+
+    def _way_to(self, scheduler: str) -> Submitter:
+        ring = TokenRing(self._process.memory(ring_name(self._process.name, scheduler)))
+        return Submitter(self._process.name, ring, self._process.outbox(scheduler), self._retry_later)
 
     async def serve(self) -> None:
         """Serve until SIGTERM, or until everything has been sent after a Drain.
@@ -131,7 +134,7 @@ class Ingest:
 
     def _push(self) -> None:
         """Hand over what waits for room; what has waited for too long ends."""
-        self._service.table.time_out(self._submitter.retry())
+        self._service.table.time_out(self._router.retry())
 
 
 def _descriptor(inbox: Inbox) -> int:

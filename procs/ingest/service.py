@@ -11,24 +11,22 @@ from .body import Body
 from .errors import model_not_found, not_ready
 from .health import Health, ModelLimits, look, model_limits
 from .prompts import Prompts
-from .submit import Submitter
+from .router import Router
 from .table import Table
 from .token_names import TokenNames
 
 
 class Service:
-    """One HTTP server in front of one scheduler."""
+    """One HTTP server in front of all engines."""
 
-    def __init__(
-        self, config: Config, prompts: Prompts, board: Board, row: Row, submitter: Submitter, index: int
-    ) -> None:
+    def __init__(self, config: Config, prompts: Prompts, board: Board, row: Row, router: Router, index: int) -> None:
         self.config = config
         self.prompts = prompts
         self.names = TokenNames(prompts.tokenizer)
         self.board = board
         self.row = row
-        self.submitter = submitter
-        self.table = Table(submitter, index, config.max_queue + config.max_num_seqs)
+        self.router = router
+        self.table = Table(router, index, config.max_queue + config.data_parallel_size * config.max_num_seqs)
         self.draining = False
         self.started = int(time.time())
 
@@ -58,4 +56,4 @@ class Service:
     def update_row(self) -> None:
         """Bring this process's own gauges up to date."""
         self.row["requests_live"] = len(self.table)
-        self.row["prompt_ring_tokens"] = self.submitter.ring_tokens
+        self.row["prompt_ring_tokens"] = self.router.ring_tokens

@@ -1,8 +1,8 @@
 """Handing prompts to the scheduler: the ids into the ring, the message onto the wire, in order.
 
 All choices of a prompt go in one message. When the ring is full, prompts wait here, first come, first served; a
-choice that is aborted meanwhile is dropped, and one whose time is up is given back. Who calls: the table of live
-requests; `retry` is called when text arrives, and by a timer that is asked for as long as anything waits.
+choice that is aborted meanwhile is dropped, and one whose time is up is given back. Who calls: the router;
+`retry` is called when text arrives, and by a timer that is asked for as long as anything waits.
 """
 
 from __future__ import annotations

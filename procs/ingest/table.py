@@ -21,7 +21,7 @@ from .live import Choice, LiveRequest
 
 
 class Engine(Protocol):
-    """Where choices are handed to (submit.py)."""
+    """Where choices are handed to (router.py)."""
 
     def submit(self, choices: list[Choice]) -> None:
         """Take all choices of a prompt."""
@@ -29,8 +29,11 @@ class Engine(Protocol):
     def abort(self, choice: Choice, reason: Finish, keep: int) -> bool:
         """False if the engine never saw the choice: then no ending will come from it."""
 
-    def reset_cache(self, rid: int, force: bool) -> None:
-        """Forget the prefix cache. The answer is the ending of `rid`."""
+    def ended(self, choice: Choice) -> None:
+        """A choice has ended, or nobody waits for it any more. It is not aborted after this."""
+
+    def reset_cache(self, new_rid: Callable[[], int], force: bool) -> list[int]:
+        """Forget the prefix cache. The answers are the endings of the ids that this has taken from `new_rid`."""
 
 
 class Table:
@@ -99,6 +102,7 @@ class Table:
         for choice in request.choices:
             if self._choices.pop(choice.rid, None) is not None:
                 self._engine.abort(choice, Finish.ABORT, 0)
+                self._engine.ended(choice)
         self._look_if_idle()
 
     def abandon(self, request: LiveRequest) -> None:
@@ -122,17 +126,17 @@ class Table:
             self._end(_unseen(choice, Finish.TIMEOUT))
 
     async def reset_cache(self, force: bool) -> Ending:
-        """Have the engine forget its prefix cache, and wait for its answer: STOP or REJECTED.
+        """Have the prefix cache forgotten, and wait for all answers: STOP, or the first that is REJECTED.
 
-        Raises Refusal when the process stops first. Who waits may go away: the answer is then passed over.
+        Raises Refusal when the process stops first. Who waits may go away: the answers are then passed over.
         """
         if self._closed is not None:
             raise self._closed
-        rid = self.new_rid()
-        answer: asyncio.Future[Ending] = asyncio.get_running_loop().create_future()
-        self._resets[rid] = answer
-        self._engine.reset_cache(rid, force)
-        return await answer
+        new = asyncio.get_running_loop().create_future
+        answers = {rid: new() for rid in self._engine.reset_cache(self.new_rid, force)}
+        self._resets.update(answers)
+        endings: list[Ending] = await asyncio.gather(*answers.values())
+        return next((ending for ending in endings if ending.finish is not Finish.STOP), endings[0])
 
     def fail_all(self, refusal: Refusal) -> None:
         """End every request whose text is not complete, here and in the engine, and open no more."""
@@ -162,16 +166,17 @@ class Table:
             if ending.rid in self._resets:
                 self._end_reset(ending)
                 continue
-            choice = self._end(ending)
-            if choice is not None and ending.stop_string is not None:
-                # Output found the string in the text; the scheduler may be some tokens ahead by now.
-                self._engine.abort(choice, Finish.STOP, ending.tokens)
+            self._end(ending)
 
-    def _end(self, ending: Ending) -> Choice | None:
+    def _end(self, ending: Ending) -> None:
         choice = self._choices.pop(ending.rid, None)
-        if choice is not None:
-            choice.request.post(choice, "", ending)
-        return choice
+        if choice is None:
+            return
+        choice.request.post(choice, "", ending)
+        if ending.stop_string is not None:
+            # Output found the string in the text; the scheduler may be some tokens ahead by now.
+            self._engine.abort(choice, Finish.STOP, ending.tokens)
+        self._engine.ended(choice)
 
     def _end_reset(self, ending: Ending) -> None:
         answer = self._resets.pop(ending.rid)

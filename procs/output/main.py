@@ -1,4 +1,4 @@
-"""The output process: opens its wires and the token ring, and turns tokens into text until it is told to stop.
+"""The output process: opens its wires and the token rings, and turns tokens into text until it is told to stop.
 
 Started by the supervisor as `python -m fourstroke.procs.output.main <assignment>`.
 """
@@ -19,10 +19,11 @@ def serve(process: Process) -> None:
     """Run output until the process is told to stop."""
     process.report(State.STARTING, "reading the vocabulary")
     table = TokenTable.of(load_vocabulary(process.config.model))
-    scheduler = process.peer("scheduler")
     output = OutputTurn(
-        process.inbox(scheduler, Emit),
-        TokenRing(process.memory(ring_name(scheduler, process.name))),
+        {
+            process.inbox(scheduler, Emit): TokenRing(process.memory(ring_name(scheduler, process.name)))
+            for scheduler in process.peers("scheduler")
+        },
         {ingest: process.outbox(ingest) for ingest in process.peers("ingest")},
         table,
         process.row,

@@ -1,11 +1,13 @@
-"""One turn of output's loop: from what the scheduler has sent to what each ingest is told.
+"""One turn of output's loop: from what the schedulers have sent to what each ingest is told.
 
-Takes open wires, a ring and a row of the board; main.py opens real ones, and tests in-memory ones.
+Takes open wires, rings and a row of the board; main.py opens real ones, and tests in-memory ones.
 """
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Mapping
+from typing import NamedTuple
 
 import numpy as np
 
@@ -21,21 +23,21 @@ _NO_TOKENS = np.empty(0, np.int32)
 
 
 class OutputTurn:
-    """Output, ready to run. `outboxes` are those to the ingests, by name."""
+    """Output, ready to run. `outboxes` are those to the ingests, by name; a scheduler is an inbox and its ring."""
 
     def __init__(
-        self, inbox: Inbox, ring: TokenRing, outboxes: Mapping[str, Outbox], table: TokenTable, row: Row
+        self, schedulers: Mapping[Inbox, TokenRing], outboxes: Mapping[str, Outbox], table: TokenTable, row: Row
     ) -> None:
-        self._inbox = inbox
-        self._ring = ring
+        self._sources = deque(
+            _Source(inbox, ring, OutputCore(table, outboxes, inbox.reject)) for inbox, ring in schedulers.items()
+        )
         self._outboxes = outboxes
         self._row = row
-        self._core = OutputCore(table, outboxes, inbox.reject)
 
     @property
     def live(self) -> int:
         """Requests that have begun and not ended here."""
-        return len(self._core)
+        return sum(len(source.core) for source in self._sources)
 
     @property
     def blocked(self) -> bool:
@@ -44,25 +46,39 @@ class OutputTurn:
 
     def run(self) -> None:
         """Serve Emits that have arrived. Each becomes at most one message for each ingest."""
-        if self.blocked:
-            return
-        for emit in self._inbox.drain():
-            tokens = self._take(emit)
-            if tokens is not None:
-                for ingest, text in self._core.handle(emit, tokens).items():
-                    self._outboxes[ingest].send(text)
+        for source in list(self._sources):
             if self.blocked:
                 break
-        self._row["detokenized_tokens"] = self._core.detokenized_tokens
-        self._row["stop_strings"] = self._core.stop_strings
-        self._row["unknown_requests"] = self._core.unknown_requests
+            self._sources.rotate(-1)  # the next one is the first when an ingest is no longer behind
+            self._serve(source)
+        cores = [source.core for source in self._sources]
+        self._row["detokenized_tokens"] = sum(core.detokenized_tokens for core in cores)
+        self._row["stop_strings"] = sum(core.stop_strings for core in cores)
+        self._row["unknown_requests"] = sum(core.unknown_requests for core in cores)
 
-    def _take(self, emit: Emit) -> Tokens | None:
+    def _serve(self, source: _Source) -> None:
+        for emit in source.inbox.drain():
+            tokens = source.take(emit)
+            if tokens is not None:
+                for ingest, text in source.core.handle(emit, tokens).items():
+                    self._outboxes[ingest].send(text)
+            if self.blocked:
+                return
+
+
+class _Source(NamedTuple):
+    """A scheduler: its wire, its ring, and the books of its requests."""
+
+    inbox: Inbox
+    ring: TokenRing
+    core: OutputCore
+
+    def take(self, emit: Emit) -> Tokens | None:
         """The tokens of an Emit; an Emit without any names no place in the ring."""
         if not emit.tokens:
             return _NO_TOKENS
         try:
-            return self._ring.take(emit.tokens_at, emit.tokens)
+            return self.ring.take(emit.tokens_at, emit.tokens)
         except BadMessage as error:
-            self._inbox.reject(error)
+            self.inbox.reject(error)
             return None

@@ -124,7 +124,7 @@ class Admission:
             return 0, 0, 0
         assert request.digests is not None
         most = (len(request.tokens) - 1) // self._table.block_size  # the last token is always computed
-        found = self._pool.probe(request.digests[:most])
+        found = self._pool.probe(request.digests, most)
         hits = self._checkpoints.usable_hits(request, found.blocks) if request.needs_state else found.blocks
         return hits, min(hits, found.held), found.blocks
 

@@ -156,12 +156,12 @@ class BlockPool:
             )
         )
 
-    def probe(self, digests: Sequence[bytes]) -> Hit:
-        """How many of a chain's leading digests are in the cache, and of how many of these a block is held.
+    def probe(self, digests: Sequence[bytes], most: int | None = None) -> Hit:
+        """How many of a chain's first `most` digests are in the cache, and of how many of these a block is held.
 
         Costs the logarithm of the chain's length, whatever happened before.
         """
-        return self._residency.probe(digests)
+        return self._residency.probe(digests, len(digests) if most is None else min(most, len(digests)))
 
     def find(self, digests: Sequence[bytes]) -> Column:
         """A block for each of these digests, all of which are in the cache: a held one, if there is one."""

@@ -9,7 +9,6 @@ ended or been preempted meanwhile fall on the floor.
 
 from __future__ import annotations
 
-import heapq
 import itertools
 import math
 from collections import deque
@@ -22,13 +21,16 @@ from ...common.types import Finish, TransferOutcome
 from ...ipc.messages import Abort, Detail, Hello, KvTransfer, Opened, ResetCache, RowError, TransferReport
 from ...ipc.plan import StepShape, StepSlot
 from .admission import Admission
+from .admitter import Admitter
 from .align import Gate, Open
 from .blocks import BlockPool, blocks_for
 from .checkpoints import Checkpoints
 from .cost import step_cost
+from .deadlines import Deadlines
 from .decodes import Decodes
 from .emission import Emission, end_of, last_word
 from .forecast import Forecast, Forecaster
+from .held_orders import HeldOrders
 from .lives import Lives
 from .planner import Planner
 from .policy import Policy
@@ -42,6 +44,7 @@ from .settling import Settling
 from .state_slots import StateSlots
 from .statistics import CacheStats, SpecStats, Statistics
 from .step import OpenStep, StepBuilder
+from .step_rows import StepRows
 from .transfer import Connector, Role
 from .waiting import WaitingLine
 
@@ -83,13 +86,15 @@ class Scheduler:
         self.waiting = WaitingLine()
         self.connector = connector or Connector(Role())
         self._gate = gate or Open()
+        self._allowed = False
         self._shape = StepShape(policy.max_num_seqs, policy.max_num_batched_tokens, policy.drafts)
         self._slots = slots
         self._free_slots = list(range(len(slots)))
         self._open: deque[OpenStep] = deque()
         self._emissions: list[Emission] = []
         self._resets: list[ResetCache] = []
-        self._deadlines: list[tuple[float, int]] = []
+        self._deadlines = Deadlines()
+        self._held_orders = HeldOrders()
         self._arrivals = itertools.count()
         self._last_prefill_s = 0.0
         self._assemble(policy, hello)
@@ -107,6 +112,8 @@ class Scheduler:
         self._preemption = Preemption(table, waiting, admission, statistics, checkpoints)
         self._decodes = Decodes(table, self._preemption, policy.drafts)
         prefills = Prefills(table, waiting, admission, checkpoints, self.connector, policy)
+        self._admitter = Admitter(table, waiting, cache, checkpoints, self.connector, statistics, self.cache_stats)
+        step_rows = StepRows(table, checkpoints, hello.eos_token_ids, stateful=hello.state_slots > 0)
         self._planner = Planner(
             table,
             waiting,
@@ -114,14 +121,10 @@ class Scheduler:
             self._preemption,
             self._decodes,
             prefills,
-            cache,
-            checkpoints,
-            self.connector,
-            policy,
-            hello.eos_token_ids,
+            self._admitter,
+            step_rows,
             statistics,
-            self.cache_stats,
-            stateful=hello.state_slots > 0,
+            prefill_first=policy.prefill_first,
         )
         self._forecaster = Forecaster(table, waiting, admission, self._decodes, prefills, policy)
         eos_ids = np.array(hello.eos_token_ids, np.int32)
@@ -144,7 +147,7 @@ class Scheduler:
             return
         self._lives.begin(request)
         if request.deadline_s < math.inf:
-            heapq.heappush(self._deadlines, (request.deadline_s, request.rid))
+            self._deadlines.add(request.deadline_s, request.rid, self._lives.requests)
 
     def _refusal(self, request: Request) -> str:
         """Why a request can never run, or nothing."""
@@ -189,15 +192,14 @@ class Scheduler:
 
         Its `remote` says from where. The pool must have the blocks that it lacks.
         """
-        self._planner.start_receiving(self._lives.requests[rid], now)
+        self._admitter.start_receiving(self._lives.requests[rid], now)
 
     def _say_last(self, request: Request, finish: Finish, text: str = "") -> None:
         self._emissions.append(last_word(request, finish, Detail(request.rid, text) if text else None))
 
     def _expire(self, now: float) -> None:
         """End the requests that are past their deadline."""
-        while self._deadlines and self._deadlines[0][0] <= now:
-            _, rid = heapq.heappop(self._deadlines)
+        for rid in self._deadlines.due(now):
             request = self._lives.requests.get(rid)
             if request is not None:
                 self._lives.end(request, Finish.TIMEOUT, now)
@@ -206,7 +208,7 @@ class Scheduler:
     @property
     def next_due_s(self) -> float:
         """When a plan has something to do though nothing has happened: a deadline, or a transfer's time-out."""
-        deadline = self._deadlines[0][0] if self._deadlines else math.inf
+        deadline = self._deadlines.next_s
         transfer = self.connector.next_due
         return deadline if transfer is None else min(deadline, transfer)
 
@@ -225,6 +227,7 @@ class Scheduler:
             self._preemption.suspend(row)
             self._end_outgrown(request)
         self._lives.forget_transfers()
+        self._held_orders.forget()
         self._forget_cache()
 
     # The prefix cache is forgotten
@@ -263,8 +266,16 @@ class Scheduler:
         self.connector.hear(report)
 
     def take_transfers(self) -> list[KvTransfer]:
-        """What the executor has to be told about transfers, since the last time."""
-        return self.connector.take_orders()
+        """What the executor has to be told about transfers now.
+
+        An order waits for the open steps whose rows have lost their blocks: they still write them.
+        """
+        orders = self.connector.take_orders()
+        if orders:
+            generation = self.table.generation
+            writing = [step.plan.step for step in self._open if (generation[step.rows] != step.generations).any()]
+            self._held_orders.put(orders, after=max(writing, default=-1))
+        return self._held_orders.take(self._open[0].plan.step if self._open else math.inf)
 
     def _take_finished_transfers(self, now: float) -> None:
         """Promote the requests whose KV has come, and free what was sent; before all gates."""
@@ -315,7 +326,7 @@ class Scheduler:
         self._take_finished_transfers(now)
         self._expire(now)
         self._reset_if_drained()
-        if len(self._open) >= self.policy.pipeline_depth:
+        if len(self._open) >= self.policy.pipeline_depth or not self.alive:
             return None
         prefills = self._may_prefill(now)
         while True:
@@ -343,7 +354,18 @@ class Scheduler:
 
     def _may_prefill(self, now: float) -> bool:
         """What the ranks have agreed on. To be asked once a step."""
-        return isinstance(self._gate, Open) or self._gate.allow(self._forecaster.readiness(now), now)
+        allowed, self._allowed = self._allowed, False
+        return allowed or isinstance(self._gate, Open) or self._gate.allow(self._forecaster.readiness(now), now)
+
+    def agree(self, now: float) -> None:
+        """Answer ranks that wait for this one, which plans nothing now. The prefills that they allow are the next plan's."""
+        view = self._forecaster.readiness(now)
+        self._allowed = (self._gate.allow(view, now) and view.prefillable) or self._allowed
+
+    @property
+    def held(self) -> bool:
+        """Whether prefills wait for other ranks, and no step is open whose end would be the time to ask again."""
+        return not self._gate.last.allows and not self._open and self.alive
 
     def _admits_fresh(self, now: float) -> bool:
         """Whether fresh requests have waited so long that many of them can be prefilled together."""

@@ -127,8 +127,7 @@ class Lives:
     def _send(self, row: int, now: float, sends: bool) -> Detail | None:
         """Ask whether the row's blocks are to be sent; they are held until that is over, else they are free.
 
-        An open step may still write behind what is sent. The order follows that step on the wire, and the
-        executor takes both in turn.
+        An open step may still write behind what is sent; the order waits for it.
         """
         request = self._table.request(row)
         key = request.rid, request.attempt

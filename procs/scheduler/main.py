@@ -12,10 +12,13 @@ import math
 import time
 from collections import deque
 from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Protocol
 
 from ...common.errors import BadMessage
-from ...common.types import State
+from ...common.types import State, role_of
 from ...ipc.board import Row
+from ...ipc.collective import Collective
 from ...ipc.messages import (
     DIGEST_BYTES,
     FROM_EXECUTOR,
@@ -32,8 +35,10 @@ from ...ipc.messages import (
 from ...ipc.plan import StepShape, StepSlot, slots_for_depth, step_slots
 from ...ipc.ring import TokenRing
 from ...ipc.segment import ring_name, steps_name
+from ...ipc.shared_collective import SEGMENT, SharedCollective
 from ...ipc.wire import Inbox, Outbox
 from ..process import HEARTBEAT_MS, RETRY_MS, Process, run
+from .align import Gate, gate_for
 from .arrivals import requests_of
 from .core import Scheduler
 from .emission import Emission
@@ -46,6 +51,22 @@ MAX_WAITING_EMISSIONS = 64
 
 MAX_TICKET_BYTES = 1 << 20
 """An Emit carries at most so many bytes of tickets and one more ticket: a frame has a largest size."""
+
+
+class Rank(Collective, Protocol):
+    """A place in a group of schedulers that begin ticks and wait for each other in them."""
+
+    def is_called(self) -> bool:
+        """Whether another rank has begun a tick and waits for this one."""
+        ...
+
+    def close(self) -> None:
+        """Leave the group."""
+        ...
+
+
+Join = Callable[[], tuple[Rank, Gate]]
+"""Enters the group, which waits for this scheduler in each tick from then on."""
 
 
 class SchedulerLoop:
@@ -61,7 +82,9 @@ class SchedulerLoop:
         to_output: Outbox,
         token_ring: TokenRing,
         clock: Callable[[], float] = time.monotonic,
+        join: Join | None = None,
     ) -> None:
+        """`join`: there are other schedulers, and their gate is asked before prefills."""
         self.core: Scheduler | None = None
         self._hello: Hello | None = None
         self._policy = policy
@@ -72,6 +95,9 @@ class SchedulerLoop:
         self._to_output = to_output
         self._token_ring = token_ring
         self._clock = clock
+        self._join = join
+        self._rank: Rank | None = None
+        self._gate: Gate | None = None
         self._unsent: deque[Emission] = deque()
 
     @property
@@ -80,9 +106,15 @@ class SchedulerLoop:
         return bool(self._unsent)
 
     def wait_s(self, most: float) -> float:
-        """How long the loop may wait for messages: until a deadline, `most` seconds at most."""
-        due = self.core.next_due_s if self.core else math.inf
-        return min(most, max(0.0, due - self._clock()))
+        """How long the loop may wait for messages: until a deadline, `most` seconds at most.
+
+        Prefills that are held while nothing runs here are asked for again soon: there may be nobody else who asks.
+        """
+        if self.core is None:
+            return most
+        if self.core.held:
+            most = RETRY_MS / 1000
+        return min(most, max(0.0, self.core.next_due_s - self._clock()))
 
     def turn(self) -> None:
         """Handle what has arrived, and send what follows from it."""
@@ -98,6 +130,8 @@ class SchedulerLoop:
         self._emit(core)
         while self._may_plan and (step := core.plan(self._clock())) is not None:
             self._to_executor.send(step.plan)
+        if self._rank is not None and self._rank.is_called():  # no plan has asked the gate; others wait for the answer
+            core.agree(self._clock())
         for order in core.take_transfers():
             self._to_executor.send(order)
         self._emit(core)
@@ -124,7 +158,9 @@ class SchedulerLoop:
         """An executor has started; if it is not the first one, the requests go on with it."""
         if self.core is None:
             self._hello = hello
-            self.core = Scheduler(self._policy, hello, self._slots)
+            if self._join is not None:
+                self._rank, self._gate = self._join()
+            self.core = Scheduler(self._policy, hello, self._slots, self._gate)
         elif hello == self._hello:
             self.core.restart()
         else:
@@ -203,6 +239,11 @@ class SchedulerLoop:
             if line is not None:
                 log.info("%s", line)
 
+    def close(self) -> None:
+        """Have the others go on without this one."""
+        if self._rank is not None:
+            self._rank.close()
+
     def show(self, row: Row) -> None:
         """Put the numbers on the board."""
         core = self.core
@@ -217,6 +258,9 @@ class SchedulerLoop:
         row["draft_tokens"] = core.spec_stats.total_draft_tokens
         row["accepted_draft_tokens"] = core.spec_stats.total_accepted
         row["transfers_open"], row["transfer_reports_dropped"] = core.connector.open, core.connector.dropped
+        if self._gate is not None:
+            row["alignment_held"] = sum(count for rule, count in self._gate.fired.items() if not rule.allows)
+            row["alignment_errors"] = self._gate.errors
         for field in dataclasses.fields(core.statistics):
             row[field.name] = getattr(core.statistics, field.name)
 
@@ -260,7 +304,24 @@ def serve(process: Process) -> None:
         process.outbox(executor),
         process.outbox(output),
         TokenRing(process.memory(ring_name(process.name, output))),
+        join=(lambda: _join(process)) if config.aligned else None,
     )
+    try:
+        _run(process, loop)
+    finally:
+        loop.close()
+
+
+def _join(process: Process) -> tuple[Rank, Gate]:
+    """Enter the group of all schedulers. Its calls end the process's `wait`."""
+    assignment = process.assignment
+    size = sum(role_of(name) == assignment.role for name in assignment.board)
+    rank = SharedCollective(process.memory(SEGMENT), Path(assignment.socket_folder), assignment.index, size)
+    process.watch(rank)
+    return rank, gate_for(process.config, rank)
+
+
+def _run(process: Process, loop: SchedulerLoop) -> None:
     ready = False
     while not process.stopping:
         process.wait(RETRY_MS if loop.output_is_behind else math.ceil(1000 * loop.wait_s(HEARTBEAT_MS / 1000)))

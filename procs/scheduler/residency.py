@@ -161,10 +161,10 @@ class Residency:
         assert not self._held.any(), "the cache is cleared while published blocks are held"
         self.drop(np.flatnonzero(self.entry != NO_ENTRY))
 
-    def probe(self, digests: Sequence[bytes]) -> Hit:
-        """How much of a chain is here. 27 looks for 8,192 digests."""
+    def probe(self, digests: Sequence[bytes], most: int) -> Hit:
+        """How much of a chain's first `most` digests is here. 27 looks for 8,192 digests."""
         of = self._entry_of
-        blocks = bisect_left(digests, True, key=lambda digest: digest not in of)
+        blocks = bisect_left(digests, True, 0, most, key=lambda digest: digest not in of)
         held = bisect_left(digests, True, 0, blocks, key=lambda digest: self._held[of[digest]] == 0)
         return Hit(blocks, held)
 

@@ -45,9 +45,8 @@ class Endings:
         digests = [digests_of(prompt) for prompt in prompts]
         settled = []
         for repeat in range(effort.repeats):
-            for index in range(self.requests):
-                engine.submit(repeat * self.requests + index, prompts[index], _ROOM_TOKENS, digests[index])
-            engine.admit_all()
+            rids = range(repeat * self.requests, (repeat + 1) * self.requests)
+            engine.admit(zip(rids, prompts, digests, strict=True), _ROOM_TOKENS)
             engine.all_sample_eos = True
             engine.turn()  # plans the step in which all end and settles the one before
             assert engine.core.counts().running == self.requests == engine.open[-1].rows

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import time
 from collections import deque
+from collections.abc import Iterable
 from typing import NamedTuple
 
 import numpy as np
@@ -77,6 +78,7 @@ class Engine:
         self.open: deque[StepPlan] = deque()
         self.now = 0.0
         self.all_sample_eos = False
+        self._plan_blocks = shape.max_blocks - 2 * rows
         self._drafts = drafts
         self._random = np.random.default_rng(0)
 
@@ -151,8 +153,21 @@ class Engine:
         self.core.take_emissions()
         return now_ns() - begun
 
-    def admit_all(self) -> None:
-        """Turn until all who wait have joined and every prompt is computed."""
+    def admit(self, requests: Iterable[tuple[int, Tokens, list[bytes]]], max_tokens: int) -> None:
+        """Hand in requests (id, prompt, digests), and turn until every prompt is computed.
+
+        In portions, each of which has no more blocks than one plan can tell of.
+        """
+        blocks = 0
+        for rid, prompt, digests in requests:
+            self.submit(rid, prompt, max_tokens, digests)
+            blocks += 2 + len(digests)
+            if blocks + 2 + len(digests) > self._plan_blocks:
+                self._compute_prompts()
+                blocks = 0
+        self._compute_prompts()
+
+    def _compute_prompts(self) -> None:
         while self.core.counts().waiting or self.core.forecast().prefill_tokens:
             self.turn()
 

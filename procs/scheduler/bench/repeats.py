@@ -13,7 +13,7 @@ from ...block_hash import chain, extend
 from ..admission import Admission
 from ..checkpoints import Checkpoints
 from .case import Effort, short
-from .engine import BLOCK_SIZE, Engine, now_ns
+from .engine import BLOCK_SIZE, Engine, digests_of, now_ns
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,8 +41,8 @@ class BlockedHead:
         engine.submit(0, prompt[:cached], 1)
         while engine.core.alive:
             engine.turn()
-        engine.submit(1, engine.text(self.prompt - cached), self.prompt)
-        engine.admit_all()
+        long = engine.text(self.prompt - cached)
+        engine.admit([(1, long, digests_of(long))], self.prompt)
         head = engine.submit(2, prompt, 1)
         core = engine.core
         slots = core.state_slots
@@ -52,9 +52,10 @@ class BlockedHead:
             taken = core.pool.take(2 * spare + index)
             assert taken is not None
             core.pool.release(taken)
+            ledger = admission.ledger(1, 1)
             begun = now_ns()
             probe = admission.probe(head)
-            fits = admission.fits(head, probe, admission.ledger(1, 1))
+            fits = admission.fits(head, probe, ledger)
             probes.append((now_ns() - begun) / 1e3)
             hits.append(probe.hits)
             cost = engine.turn()
@@ -75,7 +76,7 @@ class Hashes:
     requests: int = 20
     blocks: int = 64
     prompt: int = 32
-    generated: int = 64
+    generated: int = 200
 
     @property
     def name(self) -> str:

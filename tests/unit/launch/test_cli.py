@@ -17,8 +17,8 @@ from fourstroke.launch.options import ENGINE, HTTP, as_flags, given, make_parser
 
 NUMBERS = [option.flag for option in ENGINE + HTTP if option.type not in (str, bool)]
 SWITCHES = [option.flag for option in ENGINE + HTTP if option.type is bool]
-SET_ELSEWHERE = {"model", "served_model_names", "api_key", "alignment"}
-"""Fields of Config with flags of their own kind, and one that says how several engines keep in step: there is one."""
+SET_ELSEWHERE = {"model", "served_model_names", "api_key"}
+"""Fields of Config with flags of their own kind."""
 
 
 def refuse(capfd: pytest.CaptureFixture[str], *arguments: str) -> str:

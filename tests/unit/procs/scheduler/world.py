@@ -12,7 +12,7 @@ from operator import attrgetter
 
 import numpy as np
 
-from fourstroke.common.types import Finish, TransferOutcome
+from fourstroke.common.types import Finish, TransferAction, TransferOutcome
 from fourstroke.ipc.events import Cleared, Removed, Stored
 from fourstroke.ipc.logprobs import unpack
 from fourstroke.ipc.messages import NO_LOGPROBS, Abort, RemoteKv, Sampling, TransferReport
@@ -104,7 +104,7 @@ class World(Driver):
         self.prompt_logprobs: dict[int, list[np.ndarray]] = {}
         self._lives: dict[int, tuple[object, ...]] = {}
         self._events = Events()
-        self._is_open: list[tuple[OpenStep, list[np.ndarray]]] = []
+        self._is_open: list[tuple[OpenStep, list[np.ndarray], set[int]]] = []
         both = Role(consumer=True, producer=True)
         super().__init__(
             gate=self.gate,
@@ -200,7 +200,7 @@ class World(Driver):
         """In the oldest open step the executor has sampled more than it may, in the first row that samples."""
         if not self._is_open:
             return
-        step, _ = self._is_open[0]
+        step = self._is_open[0][0]
         for index in np.flatnonzero(step.samples)[:1].tolist():
             row = int(step.rows[index])
             self.slots[step.plan.slot].produced[index] = step.drafts[index] + 2
@@ -217,7 +217,7 @@ class World(Driver):
     def settle(self) -> None:
         if not self.pending:
             return
-        step, planned = self._is_open.pop(0)
+        step, planned, _ = self._is_open.pop(0)
         assert all(np.array_equal(now, then) for now, then in zip(self._arrays(step), planned, strict=True)), (
             "a plan has changed after it was made"
         )
@@ -240,8 +240,13 @@ class World(Driver):
     def take(self) -> None:
         before = len(self.ended)
         super().take()
-        self.movers.take([*self.orders, *self.core.take_transfers()], self.outputs)
+        orders = [*self.orders, *self.core.take_transfers()]
         self.orders.clear()
+        for order in orders:
+            if order.action is TransferAction.RECEIVE:
+                for _, _, written in self._is_open:
+                    assert not written & set(np.frombuffer(order.blocks, "<i4").tolist()), "given to a transfer while an open step writes"
+        self.movers.take(orders, self.outputs)
         for event in self.core.pool.take_events():
             self._events.hear(event)
         assert self._events.parents.keys() == self.core.pool._residency._entry_of.keys(), "events tell another story"
@@ -283,7 +288,7 @@ class World(Driver):
         assert (step.drafts <= np.where(step.decodes, policy.drafts, 0)).all()
         assert table.running[step.rows].all() and (step.samples | ~step.decodes).all()
         columns = zip(step.rows, step.starts, step.counts, step.drafts, step.decodes, self.tokens_of(step), strict=True)
-        incoming = self.movers.incoming
+        incoming, all_written = self.movers.incoming, set()
         for row, start, count, drafts, decodes, given in columns:
             story = self.stories[int(table.rid[row])]
             known = max(0, len(given) - drafts)
@@ -292,8 +297,9 @@ class World(Driver):
             first = table.committed[row] if decodes else start
             written = table.tables[row, first // size : (start + count - 1) // size + 1]
             assert (self.core.pool.holders[written] == 1).all(), "a block that others can read is written"
-            assert not incoming & set(written.tolist()), "a block that is being received is written"
-        self._is_open.append((step, self._arrays(step)))
+            all_written.update(written.tolist())
+        assert not incoming & all_written, "a block that is being received is written"
+        self._is_open.append((step, self._arrays(step), all_written))
 
     def _arrays(self, step: OpenStep) -> list[np.ndarray]:
         """All numbers of a plan, copied."""

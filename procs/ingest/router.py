@@ -1,0 +1,134 @@
+"""Which engine computes a prompt: the one that would have it done first, as far as can be guessed from here.
+
+An engine's work is the sum over its choices of their prompts' tokens and of what they may generate; a choice counts from
+its submission to its end. A prompt goes where that work and what is left of the prompt are least together: an engine
+that has computed the beginning of the prompt before, and so has it in its prefix cache, needs only the rest. So affinity
+gives way as soon as the engine has more work ahead of others than the cache would save. Among equals the one
+that has had the fewest prompts is next. All choices of a prompt go to one engine, which prefills the prompt once.
+
+Who calls: the table of live requests, and the process's loop for `retry`. What an engine does with a prompt, and what is
+really in its cache, this knows not.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import NamedTuple
+
+from ...common.types import Finish
+from ...ipc.messages import DIGEST_BYTES
+from .live import Choice
+from .submit import Submitter
+
+EXPECTED_TOKENS = 256
+"""A choice is taken to generate so many tokens at most: `max_tokens` is often the whole context, and rarely reached."""
+
+MAX_PREFIXES = 1 << 16
+"""Prefixes whose engine is remembered; one takes about 150 bytes."""
+
+
+class Router:
+    """All engines as one, over the ways to their schedulers."""
+
+    def __init__(self, ways: Sequence[Submitter], max_prefixes: int = MAX_PREFIXES) -> None:
+        self._ways = ways
+        self._work = [0] * len(ways)
+        self._prompts = [0] * len(ways)
+        self._placed: dict[int, _Placed] = {}
+        self._homes = _Homes(max_prefixes)
+
+    @property
+    def prompt_capacity(self) -> int:
+        """Tokens of the longest prompt that can be handed over."""
+        return min(way.prompt_capacity for way in self._ways)
+
+    @property
+    def ring_tokens(self) -> int:
+        return sum(way.ring_tokens for way in self._ways)
+
+    @property
+    def work(self) -> tuple[int, ...]:
+        """Tokens that each engine has still to compute, by the guess above; a running choice counts in full."""
+        return tuple(self._work)
+
+    def submit(self, choices: list[Choice]) -> None:
+        """Hand the choices of a prompt to an engine."""
+        engine = self._choose(choices[0])
+        self._homes.remember(choices[0].digests, engine)
+        self._prompts[engine] += 1
+        for choice in choices:
+            work = min(choice.limits.max_tokens, EXPECTED_TOKENS)
+            if choice is choices[0]:
+                work += len(choice.prompt)
+            self._placed[choice.rid] = _Placed(engine, work)
+            self._work[engine] += work
+        self._ways[engine].submit(choices)
+
+    def _choose(self, choice: Choice) -> int:
+        home, blocks = self._homes.find(choice.digests)
+        cached = len(choice.prompt) * blocks * DIGEST_BYTES // max(1, len(choice.digests))
+        return min(
+            range(len(self._ways)),
+            key=lambda engine: (self._work[engine] - (cached if engine == home else 0), self._prompts[engine]),
+        )
+
+    def abort(self, choice: Choice, reason: Finish, keep: int) -> bool:
+        """End a choice where it is; false if no engine has heard of it."""
+        return self._ways[self._placed[choice.rid].engine].abort(choice, reason, keep)
+
+    def ended(self, choice: Choice) -> None:
+        """A choice has ended: its engine has less to do."""
+        engine, work = self._placed.pop(choice.rid)
+        self._work[engine] -= work
+
+    def reset_cache(self, new_rid: Callable[[], int], force: bool) -> list[int]:
+        """Have every engine forget its prefix cache. The answers are the endings of these ids, one for each."""
+        self._homes.clear()
+        rids = [new_rid() for _ in self._ways]
+        for way, rid in zip(self._ways, rids, strict=True):
+            way.reset_cache(rid, force)
+        return rids
+
+    def retry(self) -> list[Choice]:
+        """Hand over what waits, as far as there is room. Returns the choices whose time was up before."""
+        return [choice for way in self._ways for choice in way.retry()]
+
+
+class _Placed(NamedTuple):
+    """Where a choice is, and what it counts there."""
+
+    engine: int
+    work: int
+
+
+class _Homes:
+    """The engine that was last given each prefix of 1, 2, 4, 8, ... blocks; the least recently given are forgotten."""
+
+    def __init__(self, most: int) -> None:
+        self._most = most
+        self._engines: dict[bytes, int] = {}
+
+    def find(self, digests: bytes) -> tuple[int, int]:
+        """The engine that has the longest known prefix of a prompt, and its blocks: (-1, 0) if none is known."""
+        for blocks, digest in reversed(_marks(digests)):
+            engine = self._engines.get(digest)
+            if engine is not None:
+                return engine, blocks
+        return -1, 0
+
+    def remember(self, digests: bytes, engine: int) -> None:
+        for _, digest in _marks(digests):
+            self._engines.pop(digest, None)
+            self._engines[digest] = engine
+        while len(self._engines) > self._most:
+            del self._engines[next(iter(self._engines))]
+
+    def clear(self) -> None:
+        self._engines.clear()
+
+
+def _marks(digests: bytes) -> list[tuple[int, bytes]]:
+    """The digests that name the prefixes of 1, 2, 4, 8, ... blocks of a prompt."""
+    blocks = len(digests) // DIGEST_BYTES
+    depths = [1 << power for power in range(blocks.bit_length())]
+    return [(depth, digests[(depth - 1) * DIGEST_BYTES : depth * DIGEST_BYTES]) for depth in depths]
