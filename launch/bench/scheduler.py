@@ -23,6 +23,9 @@ from ...common.figures import Figure
 from ...common.types import EXIT_REFUSED
 
 PROGRAM = "fourstroke.procs.scheduler.bench"
+_WIDTH = 150
+"""Columns of a table that goes to a file or a pipe."""
+
 _ONE_THREAD = {"OMP_NUM_THREADS": "1"}
 """As the scheduler process has it."""
 
@@ -32,7 +35,7 @@ def bench_scheduler(cases: Sequence[str], steps: int, slack: float, json_file: P
 
     Raises TargetMissed if a figure is above `slack` times its target, ConfigError if no case is called so.
     """
-    console = Console(highlight=False)
+    console = Console(highlight=False, width=None if sys.stdout.isatty() else _WIDTH)
     figures = []
     with console.status("measuring") as status:
         for figure in measure({"cases": list(cases), "steps": steps}):

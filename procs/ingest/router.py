@@ -1,13 +1,13 @@
 """Which engine computes a prompt: the one that would have it done first, as far as can be guessed from here.
 
-An engine's work is the sum over its choices of their prompts' tokens and of what they may generate; a choice counts from
-its submission to its end. A prompt goes where that work and what is left of the prompt are least together: an engine
-that has computed the beginning of the prompt before, and so has it in its prefix cache, needs only the rest. So affinity
-gives way as soon as the engine has more work ahead of others than the cache would save. Among equals the one
-that has had the fewest prompts is next. All choices of a prompt go to one engine, which prefills the prompt once.
+An engine's work is the sum over its choices of their prompts' tokens and of what they may generate; a choice counts
+from its submission to its end. A prompt goes where that work and what is left of the prompt are least together: an
+engine that has computed the beginning of the prompt before, and so has it in its prefix cache, needs only the rest.
+So affinity gives way as soon as that engine is further behind the others than its cache would save. Among equals the
+one that has had the fewest prompts is next. All choices of a prompt go to one engine, which prefills it once.
 
-Who calls: the table of live requests, and the process's loop for `retry`. What an engine does with a prompt, and what is
-really in its cache, this knows not.
+Who calls: the table of live requests, and the process's loop for `retry`. What an engine does with a prompt, and what
+is really in its cache, this knows not.
 """
 
 from __future__ import annotations

@@ -20,32 +20,32 @@ import numpy as np
 from ...common.types import Finish, TransferOutcome
 from ...ipc.messages import Abort, Detail, Hello, KvTransfer, Opened, ResetCache, RowError, TransferReport
 from ...ipc.plan import StepShape, StepSlot
-from .admission import Admission
-from .admitter import Admitter
-from .align import Gate, Open
-from .blocks import BlockPool, blocks_for
-from .checkpoints import Checkpoints
+from .align.gate import Gate, Open
+from .cache.blocks import BlockPool, blocks_for
+from .cache.prefix_cache import PrefixCache
 from .cost import step_cost
 from .deadlines import Deadlines
-from .decodes import Decodes
-from .emission import Emission, end_of, last_word
-from .forecast import Forecast, Forecaster
 from .held_orders import HeldOrders
 from .lives import Lives
-from .planner import Planner
+from .planning.admission import Admission
+from .planning.admitter import Admitter
+from .planning.decodes import Decodes
+from .planning.forecast import Forecast, Forecaster
+from .planning.planner import Planner
+from .planning.preemption import Preemption
+from .planning.prefills import Gates, Prefills
+from .planning.step import OpenStep, StepBuilder
+from .planning.step_rows import StepRows
 from .policy import Policy
-from .preemption import Preemption
-from .prefills import Gates, Prefills
-from .prefix_cache import PrefixCache
-from .reports import Finished
 from .request import Phase, Request
+from .results.emission import Emission, end_of, last_word
+from .results.settling import Settling
 from .rows import RowTable
-from .settling import Settling
-from .state_slots import StateSlots
+from .state.checkpoints import Checkpoints
+from .state.state_slots import StateSlots
 from .statistics import CacheStats, SpecStats, Statistics
-from .step import OpenStep, StepBuilder
-from .step_rows import StepRows
-from .transfer import Connector, Role
+from .transfer.connector import Connector, Role
+from .transfer.reports import Finished
 from .waiting import WaitingLine
 
 

@@ -13,14 +13,14 @@ import numpy as np
 from ...common.types import Finish
 from ...ipc.messages import Detail, RemoteKv
 from ...ipc.plan import Column
-from .admission import Admission
-from .checkpoints import Checkpoints
-from .prefix_cache import PrefixCache
-from .reports import Key
+from .cache.prefix_cache import PrefixCache
+from .planning.admission import Admission
 from .request import Phase, Request
 from .rows import Rows, RowTable
+from .state.checkpoints import Checkpoints
 from .statistics import Statistics
-from .transfer import Connector
+from .transfer.connector import Connector
+from .transfer.reports import Key
 from .waiting import WaitingLine
 
 FREED_AT_ONCE = 256

@@ -38,11 +38,11 @@ from ...ipc.segment import ring_name, steps_name
 from ...ipc.shared_collective import SEGMENT, SharedCollective
 from ...ipc.wire import Inbox, Outbox
 from ..process import HEARTBEAT_MS, RETRY_MS, Process, run
-from .align import Gate, gate_for
+from .align.gate import Gate, gate_for
 from .arrivals import requests_of
 from .core import Scheduler
-from .emission import Emission
 from .policy import Policy
+from .results.emission import Emission
 
 log = logging.getLogger("fourstroke")
 

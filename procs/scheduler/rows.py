@@ -29,7 +29,7 @@ import numpy.typing as npt
 
 from ...ipc.plan import Column
 from ...ipc.ring import Tokens
-from .blocks import BlockPool, blocks_for
+from .cache.blocks import BlockPool, blocks_for
 from .request import Phase, Request
 
 Rows = npt.NDArray[np.intp]

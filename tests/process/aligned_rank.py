@@ -18,10 +18,10 @@ from typing import Any
 
 from fourstroke.ipc.segment import Segment
 from fourstroke.ipc.shared_collective import SEGMENT, SharedCollective
-from fourstroke.procs.scheduler.align import Algorithm, Aligned
-from fourstroke.procs.scheduler.coalesce import Coalesce, CoalesceSettings
-from fourstroke.procs.scheduler.delay import Delay, DelaySettings
-from fourstroke.procs.scheduler.readiness import Readiness
+from fourstroke.procs.scheduler.align.coalesce import Coalesce, CoalesceSettings
+from fourstroke.procs.scheduler.align.delay import Delay, DelaySettings
+from fourstroke.procs.scheduler.align.gate import Algorithm, Aligned
+from fourstroke.procs.scheduler.align.readiness import Readiness
 
 IDLE = Readiness(False, False, 0, 0, 0.0, False, 0.0)
 BUDGET = 1000

@@ -16,12 +16,13 @@ from fourstroke.ipc.plan import StepShape, slots_for_depth, step_slots
 from fourstroke.ipc.ring import TokenRing, ring_bytes
 from fourstroke.ipc.wire import memory_wire
 from fourstroke.procs.block_hash import chain
+from fourstroke.procs.detokenizer import TokenTable
 from fourstroke.procs.executor.fake import EOS_TOKEN_ID, VOCAB_SIZE, FakeRunner, continuation
 from fourstroke.procs.ingest.choices import EncodedPrompt, add_choices
 from fourstroke.procs.ingest.live import LiveRequest
+from fourstroke.procs.ingest.router import Router
 from fourstroke.procs.ingest.submit import Submitter
 from fourstroke.procs.ingest.table import Table
-from fourstroke.procs.detokenizer import TokenTable
 from fourstroke.procs.output.turn import OutputTurn
 from fourstroke.procs.scheduler.main import SchedulerLoop
 from fourstroke.procs.scheduler.policy import Policy
@@ -81,7 +82,7 @@ class Ring:
         self._runner = FakeRunner(step_slots(step_memory, shape, slots), hello, rows, drafts=drafts)
         self.token_ring = TokenRing(tokens)
         self.submitter = Submitter("ingest0", TokenRing(prompts), to_scheduler, lambda: None)
-        self.table = Table(self.submitter, 0, 1 << 20)
+        self.table = Table(Router([self.submitter]), 0, 1 << 20)
         self.scheduler = SchedulerLoop(
             Policy(
                 max_num_seqs=rows,
@@ -99,8 +100,7 @@ class Ring:
             TokenRing(tokens),
         )
         self.output = OutputTurn(
-            from_scheduler,
-            TokenRing(tokens),
+            {from_scheduler: TokenRing(tokens)},
             {"ingest0": to_ingest},
             TokenTable.of(VOCABULARY),
             self.board.row("output0"),

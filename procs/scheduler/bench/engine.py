@@ -21,7 +21,7 @@ from ...block_hash import chain
 from ..core import Scheduler
 from ..policy import Policy
 from ..request import Request
-from ..transfer import Connector, Role
+from ..transfer.connector import Connector, Role
 
 BLOCK_SIZE = 16
 DEPTH = 2

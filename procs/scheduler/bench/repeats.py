@@ -10,8 +10,8 @@ from types import CodeType, FrameType
 
 from ....common.figures import Figure, summarise
 from ...block_hash import chain, extend
-from ..admission import Admission
-from ..checkpoints import Checkpoints
+from ..planning.admission import Admission
+from ..state.checkpoints import Checkpoints
 from .case import Effort, short
 from .engine import BLOCK_SIZE, Engine, digests_of, now_ns
 

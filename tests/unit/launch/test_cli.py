@@ -77,6 +77,12 @@ def test_switches(capfd: pytest.CaptureFixture[str], flag: str) -> None:
         ("chat", "--url", "ftp://localhost"),
         ("chat", "--url", "localhost:8000"),
         ("chat", "--seed", "1.5"),
+        ("bench",),
+        ("bench", "nope"),
+        ("bench", "scheduler", "--steps", "0"),
+        ("bench", "scheduler", "--slack", "0"),
+        ("bench", "scheduler", "--cases"),
+        ("bench", "scheduler", "--json"),
     ],
     ids=" ".join,
 )

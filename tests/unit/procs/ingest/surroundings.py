@@ -25,6 +25,7 @@ from fourstroke.procs.ingest.app import make_app
 from fourstroke.procs.ingest.errors import stopping
 from fourstroke.procs.ingest.load_tokenizer import load_tokenizer
 from fourstroke.procs.ingest.prompts import Prompts
+from fourstroke.procs.ingest.router import Router
 from fourstroke.procs.ingest.server import Server
 from fourstroke.procs.ingest.service import Service
 from fourstroke.procs.ingest.submit import Submitter
@@ -140,13 +141,14 @@ class Surroundings:
         self.board = make_board()
         self.ring = TokenRing(bytearray(ring_bytes(ring_tokens)))
         self.engine = Engine(self.ring)
-        self.submitter = Submitter("ingest0", self.ring, Outbox(self.engine, "scheduler0"), self._retry_later)
+        to_engine = Outbox(self.engine, "scheduler0")
+        self.router = Router([Submitter("ingest0", self.ring, to_engine, self._retry_later)])
         self.service = self.engine.service = Service(
             Config(model=str(model), served_model_names=("tiny", "alias"), **config),
             Prompts(load_tokenizer(str(model))),
             self.board,
             self.board.row("ingest0"),
-            self.submitter,
+            self.router,
             index=0,
         )
         self.app = make_app(self.service)

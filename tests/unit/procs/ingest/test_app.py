@@ -245,7 +245,7 @@ def test_time_is_up_while_the_ring_is_full(tmp_path: Path, streamed: bool) -> No
         asking = asyncio.create_task(
             around.post(COMPLETIONS, {"prompt": "Hi", "n": 2, "timeout": 0.01, "stream": streamed})
         )
-        while not (late := around.submitter.retry()):
+        while not (late := around.router.retry()):
             await asyncio.sleep(0.001)
         around.service.table.time_out(late)
         return await asking

@@ -56,6 +56,9 @@ class StandIn:
     def peer(self, role: str) -> str:
         return f"{role}0"
 
+    def peers(self, role: str) -> list[str]:
+        return [self.peer(role)]
+
     def memory(self, name: str) -> memoryview:
         return memoryview(bytearray(ring_bytes(RING_TOKENS)))
 
@@ -182,7 +185,7 @@ def test_time_is_up_while_the_ring_is_full(process: StandIn) -> None:
     """A request that finds no room gets its answer in time, although nothing else happens that could wake anybody."""
 
     async def test(running: Running) -> None:
-        running.ingest._submitter._ring.write(np.zeros(RING_TOKENS, np.int32))
+        running.ingest._router._ways[0]._ring.write(np.zeros(RING_TOKENS, np.int32))
         assert error(await running.ask(timeout=0.02), 504)["code"] == "timeout"
         terminate()
 

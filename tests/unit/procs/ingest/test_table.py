@@ -1,7 +1,7 @@
 """The table of live requests: news reach their reader, ends reach the engine, and the books are empty in the end."""
 
 import asyncio
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 import numpy as np
 import pytest
@@ -21,7 +21,9 @@ from .surroundings import ending, text
 class Engine:
     """Writes down what it is told. Choices in `unsent` never reached the scheduler."""
 
-    def __init__(self) -> None:
+    def __init__(self, size: int = 1) -> None:
+        self.size = size
+        self.ended_rids: list[int] = []
         self.submitted: list[list[int]] = []
         self.resets: list[tuple[int, bool]] = []
         self.aborted: list[tuple[int, Finish, int]] = []
@@ -30,10 +32,17 @@ class Engine:
     def submit(self, choices: list[Choice]) -> None:
         self.submitted.append([choice.rid for choice in choices])
 
-    def reset_cache(self, rid: int, force: bool) -> None:
-        self.resets.append((rid, force))
+    def ended(self, choice: Choice) -> None:
+        assert choice.rid not in self.ended_rids, "a choice ended twice"
+        self.ended_rids.append(choice.rid)
+
+    def reset_cache(self, new_rid: Callable[[], int], force: bool) -> list[int]:
+        rids = [new_rid() for _ in range(self.size)]
+        self.resets += [(rid, force) for rid in rids]
+        return rids
 
     def abort(self, choice: Choice, reason: Finish, keep: int) -> bool:
+        assert choice.rid not in self.ended_rids, "the engine may have forgotten it"
         self.aborted.append((choice.rid, reason, keep))
         return choice.rid not in self.unsent
 

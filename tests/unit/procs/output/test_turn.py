@@ -24,7 +24,7 @@ class Ring:
         outbox, self.from_output = memory_wire("ingest0", Text)
         table = TokenTable.of(Vocabulary([b"a", b"b", b"c"], frozenset()))
         self.row = Board(bytearray(board_bytes(1)), ["output0"]).row("output0")
-        self.turn = OutputTurn(self.inbox, TokenRing(memory), {"ingest0": outbox}, table, self.row)
+        self.turn = OutputTurn({self.inbox: TokenRing(memory)}, {"ingest0": outbox}, table, self.row)
 
     def emit(self, tokens, at=None, opened=(), ended=NO_ENDINGS):
         place = self.tokens.write(np.array(tokens, np.int32)) if at is None else at

@@ -25,15 +25,15 @@ from fourstroke.ipc.messages import (
 from fourstroke.ipc.plan import StepShape, StepSlot, slots_for_depth, step_slots
 from fourstroke.procs.block_hash import chain
 from fourstroke.procs.executor.fake import EOS_TOKEN_ID, VOCAB_SIZE, FakeRunner
-from fourstroke.procs.scheduler.align import Gate
+from fourstroke.procs.scheduler.align.gate import Gate
+from fourstroke.procs.scheduler.align.readiness import Readiness, Rule
 from fourstroke.procs.scheduler.arrivals import requests_of
 from fourstroke.procs.scheduler.core import Scheduler
-from fourstroke.procs.scheduler.emission import Emission
+from fourstroke.procs.scheduler.planning.step import OpenStep
 from fourstroke.procs.scheduler.policy import Policy
-from fourstroke.procs.scheduler.readiness import Readiness, Rule
 from fourstroke.procs.scheduler.request import Request
-from fourstroke.procs.scheduler.step import OpenStep
-from fourstroke.procs.scheduler.transfer import Connector
+from fourstroke.procs.scheduler.results.emission import Emission
+from fourstroke.procs.scheduler.transfer.connector import Connector
 
 from .fake_transfer import put_kv
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from fourstroke.common.types import TransferAction
 from fourstroke.ipc.messages import RemoteKv
+from fourstroke.procs.scheduler.planning.step import OpenStep
 from fourstroke.procs.scheduler.request import Phase
-from fourstroke.procs.scheduler.step import OpenStep
-from fourstroke.procs.scheduler.transfer import Connector, Role
+from fourstroke.procs.scheduler.transfer.connector import Connector, Role
 
 from .driver import Driver
 

@@ -11,7 +11,7 @@ from fourstroke.ipc.events import Cleared
 from fourstroke.ipc.messages import RemoteKv
 from fourstroke.procs.executor.fake import continuation
 from fourstroke.procs.scheduler.request import Phase
-from fourstroke.procs.scheduler.transfer import Connector, Role
+from fourstroke.procs.scheduler.transfer.connector import Connector, Role
 
 from .driver import Driver
 

@@ -12,7 +12,7 @@ from fourstroke.ipc.messages import RemoteKv, TransferReport
 from fourstroke.procs.executor.fake import EOS_TOKEN_ID
 from fourstroke.procs.executor.work import work_of
 from fourstroke.procs.scheduler.statistics import SpecStats
-from fourstroke.procs.scheduler.transfer import Connector, Role
+from fourstroke.procs.scheduler.transfer.connector import Connector, Role
 
 from .driver import Driver, Switch
 

@@ -9,8 +9,8 @@ from hypothesis import strategies as st
 
 from fourstroke.ipc.messages import Image, MediaChunk
 from fourstroke.procs.executor.fake import continuation
-from fourstroke.procs.scheduler.media import chunk_images, media_chunk, positions, uncut
-from fourstroke.procs.scheduler.step import OpenStep
+from fourstroke.procs.scheduler.planning.step import OpenStep
+from fourstroke.procs.scheduler.state.media import chunk_images, media_chunk, positions, uncut
 
 from .driver import Driver
 

@@ -10,7 +10,7 @@ from fourstroke.common.types import Finish
 from fourstroke.ipc.events import GPU, Removed, Stored
 from fourstroke.ipc.messages import CacheKeys, Image, Sampling
 from fourstroke.procs.executor.fake import continuation
-from fourstroke.procs.scheduler import blocks as blocks_module
+from fourstroke.procs.scheduler.cache import blocks as blocks_module
 from fourstroke.procs.scheduler.request import Phase
 
 from .driver import Driver

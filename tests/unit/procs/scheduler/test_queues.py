@@ -10,10 +10,10 @@ import pytest
 
 from fourstroke.common.types import Finish, TransferOutcome
 from fourstroke.ipc.messages import RemoteKv, TransferReport
-from fourstroke.procs.scheduler.forecast import Forecast
-from fourstroke.procs.scheduler.prefills import chunk_size
+from fourstroke.procs.scheduler.planning.forecast import Forecast
+from fourstroke.procs.scheduler.planning.prefills import chunk_size
 from fourstroke.procs.scheduler.request import Phase
-from fourstroke.procs.scheduler.transfer import Connector, Role
+from fourstroke.procs.scheduler.transfer.connector import Connector, Role
 
 from .driver import Driver
 

@@ -9,7 +9,7 @@ import pytest
 from fourstroke.common.types import Finish
 from fourstroke.ipc.events import Cleared
 from fourstroke.procs.executor.fake import continuation
-from fourstroke.procs.scheduler.forecast import Forecast
+from fourstroke.procs.scheduler.planning.forecast import Forecast
 from fourstroke.procs.scheduler.policy import TwoBatch
 
 from .driver import Driver, Switch

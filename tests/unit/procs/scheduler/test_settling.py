@@ -11,7 +11,8 @@ from fourstroke.common.types import Finish
 from fourstroke.ipc.messages import CacheKeys, RowError
 from fourstroke.procs import block_hash
 from fourstroke.procs.executor.fake import EOS_TOKEN_ID
-from fourstroke.procs.scheduler import arrivals, prefix_cache
+from fourstroke.procs.scheduler import arrivals
+from fourstroke.procs.scheduler.cache import prefix_cache
 
 from .driver import Driver
 

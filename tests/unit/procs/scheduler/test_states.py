@@ -11,7 +11,7 @@ import pytest
 from fourstroke.common.types import Finish
 from fourstroke.procs.executor.fake import continuation
 from fourstroke.procs.scheduler.request import Phase
-from fourstroke.procs.scheduler.state_slots import NO_SLOT
+from fourstroke.procs.scheduler.state.state_slots import NO_SLOT
 
 from .driver import Driver
 from .remote import blocks_of, prompt, rids, row_of

@@ -8,7 +8,7 @@ import pytest
 
 from fourstroke.common.types import Finish, TransferAction, TransferOutcome
 from fourstroke.procs.executor.fake import continuation
-from fourstroke.procs.scheduler.transfer import Connector, Role
+from fourstroke.procs.scheduler.transfer.connector import Connector, Role
 
 from .driver import Driver
 from .remote import FOR_OTHERS, actions, consumer, elsewhere, producer, prompt, rids

@@ -11,9 +11,9 @@ from fourstroke.common.types import Finish, TransferAction, TransferOutcome
 from fourstroke.ipc.events import GPU, Stored
 from fourstroke.ipc.messages import KvTransfer, Sampling
 from fourstroke.procs.executor.fake import EOS_TOKEN_ID, continuation
-from fourstroke.procs.scheduler.forecast import Forecast
-from fourstroke.procs.scheduler.reports import read_report
+from fourstroke.procs.scheduler.planning.forecast import Forecast
 from fourstroke.procs.scheduler.request import Phase
+from fourstroke.procs.scheduler.transfer.reports import read_report
 
 from .driver import Driver, Switch
 from .remote import Partly, actions, blocks_of, consumer, elsewhere, prompt, rids, row_of

@@ -17,12 +17,12 @@ from fourstroke.ipc.events import Cleared, Removed, Stored
 from fourstroke.ipc.logprobs import unpack
 from fourstroke.ipc.messages import NO_LOGPROBS, Abort, RemoteKv, Sampling, TransferReport
 from fourstroke.procs.executor.fake import FakeRunner
-from fourstroke.procs.scheduler.blocks import blocks_for
-from fourstroke.procs.scheduler.emission import Emission
-from fourstroke.procs.scheduler.readiness import Readiness, Rule
+from fourstroke.procs.scheduler.align.readiness import Readiness, Rule
+from fourstroke.procs.scheduler.cache.blocks import blocks_for
+from fourstroke.procs.scheduler.planning.step import OpenStep
 from fourstroke.procs.scheduler.request import Phase, Request
-from fourstroke.procs.scheduler.step import OpenStep
-from fourstroke.procs.scheduler.transfer import Connector, Role
+from fourstroke.procs.scheduler.results.emission import Emission
+from fourstroke.procs.scheduler.transfer.connector import Connector, Role
 
 from .crowd import POISON
 from .driver import Driver
@@ -245,7 +245,9 @@ class World(Driver):
         for order in orders:
             if order.action is TransferAction.RECEIVE:
                 for _, _, written in self._is_open:
-                    assert not written & set(np.frombuffer(order.blocks, "<i4").tolist()), "given to a transfer while an open step writes"
+                    assert not written & set(np.frombuffer(order.blocks, "<i4").tolist()), (
+                        "given to a transfer while an open step writes"
+                    )
         self.movers.take(orders, self.outputs)
         for event in self.core.pool.take_events():
             self._events.hear(event)

@@ -1,0 +1,1 @@
+"""What comes out of a step: new tokens, ends, and what output is told."""

@@ -1,0 +1,1 @@
+"""What a request has beside KV: recurrent state with its checkpoints, images and their positions."""

@@ -1,0 +1,1 @@
+"""KV that moves between engines: the scheduler's half."""
