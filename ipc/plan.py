@@ -50,7 +50,8 @@ LAST = 2
 
 LOGPROB_WORDS = 1 + 2 * MAX_LOGPROBS
 
-_MIN_BLOCK_CHANGES = 1 << 16
+MAX_TOLD_BLOCKS = 1 << 16
+"""A step can tell of so many blocks that rows have had before: a hit of a million tokens in blocks of 16."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,8 +64,8 @@ class StepShape:
 
     @property
     def max_blocks(self) -> int:
-        """Changes of block tables in one step: a hit of a million tokens in blocks of 16 fits."""
-        return max(_MIN_BLOCK_CHANGES, self.max_tokens + (1 + self.drafts) * self.max_rows)
+        """Changes of block tables in one step: what its own tokens need, and MAX_TOLD_BLOCKS that rows had before."""
+        return MAX_TOLD_BLOCKS + self.max_tokens + (2 + self.drafts) * self.max_rows
 
     @property
     def arrays(self) -> dict[str, tuple[int, ...]]:

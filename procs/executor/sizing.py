@@ -44,6 +44,11 @@ def size_cache(config: Config, model: ModelConfig, weight_bytes: int, item_bytes
     return Sizes(num_blocks, _fitting_length(config, wanted, num_blocks * config.block_size))
 
 
+def graph_rows(max_rows: int, max_tokens: int, tokens_per_row: int) -> int:
+    """The most rows of a step in which every row decodes: the widest batch that a captured graph must hold."""
+    return min(max_rows, max_tokens // tokens_per_row)
+
+
 def _wanted_length(config: Config, model: ModelConfig) -> int:
     asked = config.max_model_len
     if asked is not None and asked > model.max_position:

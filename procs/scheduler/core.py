@@ -17,15 +17,15 @@ from typing import NamedTuple
 
 import numpy as np
 
+from ...common.errors import ConfigError
 from ...common.types import Finish, TransferOutcome
 from ...ipc.messages import Abort, Detail, Hello, KvTransfer, Opened, ResetCache, RowError, TransferReport
-from ...ipc.plan import StepShape, StepSlot
+from ...ipc.plan import MAX_TOLD_BLOCKS, StepShape, StepSlot
 from .align.gate import Gate, Open
 from .cache.blocks import BlockPool, blocks_for
 from .cache.prefix_cache import PrefixCache
 from .cost import step_cost
 from .deadlines import Deadlines
-from .held_orders import HeldOrders
 from .lives import Lives
 from .planning.admission import Admission
 from .planning.admitter import Admitter
@@ -45,6 +45,7 @@ from .state.checkpoints import Checkpoints
 from .state.state_slots import StateSlots
 from .statistics import CacheStats, SpecStats, Statistics
 from .transfer.connector import Connector, Role
+from .transfer.held_orders import HeldOrders
 from .transfer.reports import Finished
 from .waiting import WaitingLine
 
@@ -60,6 +61,7 @@ class Counts(NamedTuple):
 class Scheduler:
     """One scheduler for one executor that said `hello`, with the step slots that they share.
 
+    Raises ConfigError if a request could have more blocks than a step can tell of.
     `gate` agrees with other ranks on when to prefill; `connector` moves KV between engines.
     """
 
@@ -71,6 +73,12 @@ class Scheduler:
         gate: Gate | None = None,
         connector: Connector | None = None,
     ) -> None:
+        widest = blocks_for(hello.max_model_len, hello.block_size)
+        if widest > MAX_TOLD_BLOCKS:
+            raise ConfigError(
+                f"--block-size {hello.block_size} is too small for --max-model-len {hello.max_model_len}: "
+                f"a request would have {widest} blocks, and may have {MAX_TOLD_BLOCKS}"
+            )
         self.policy = policy
         self.max_model_len = hello.max_model_len
         self.block_size = hello.block_size
@@ -82,7 +90,13 @@ class Scheduler:
             events=policy.publish_events,
             on_evict=self.state_slots.drop,
         )
-        self.table = RowTable(policy.max_num_seqs, hello.max_model_len, hello.block_size, self.pool)
+        self.table = RowTable(
+            policy.max_num_seqs,
+            hello.max_model_len,
+            hello.block_size,
+            self.pool,
+            one_step_a_row=policy.stages > 1,
+        )
         self.waiting = WaitingLine()
         self.connector = connector or Connector(Role())
         self._gate = gate or Open()
@@ -326,7 +340,7 @@ class Scheduler:
         self._take_finished_transfers(now)
         self._expire(now)
         self._reset_if_drained()
-        if len(self._open) >= self.policy.pipeline_depth or not self.alive:
+        if len(self._open) >= self.policy.pipeline_depth:
             return None
         prefills = self._may_prefill(now)
         while True:
@@ -358,7 +372,7 @@ class Scheduler:
         return allowed or isinstance(self._gate, Open) or self._gate.allow(self._forecaster.readiness(now), now)
 
     def agree(self, now: float) -> None:
-        """Answer ranks that wait for this one, which plans nothing now. The prefills that they allow are the next plan's."""
+        """Answer ranks that wait for this one, which plans nothing now. What they allow is done by the next plan."""
         view = self._forecaster.readiness(now)
         self._allowed = (self._gate.allow(view, now) and view.prefillable) or self._allowed
 

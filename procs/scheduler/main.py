@@ -128,7 +128,7 @@ class SchedulerLoop:
             for message in inbox.drain():
                 self._hear_ingest(core, inbox, prompts, message)
         self._emit(core)
-        while self._may_plan and (step := core.plan(self._clock())) is not None:
+        while self._may_plan(core) and (step := core.plan(self._clock())) is not None:
             self._to_executor.send(step.plan)
         if self._rank is not None and self._rank.is_called():  # no plan has asked the gate; others wait for the answer
             core.agree(self._clock())
@@ -139,9 +139,10 @@ class SchedulerLoop:
         if was_alive and not core.alive:
             core.check()
 
-    @property
-    def _may_plan(self) -> bool:
-        return len(self._unsent) + self._to_output.waiting < MAX_WAITING_EMISSIONS
+    def _may_plan(self, core: Scheduler) -> bool:
+        """Whether output has room, and there is a reason to plan if others have to take part in that."""
+        has_room = len(self._unsent) + self._to_output.waiting < MAX_WAITING_EMISSIONS
+        return has_room and (self._rank is None or core.alive)
 
     def _hear_executor(self, message: Hello | StepDone | TransferReport) -> None:
         if isinstance(message, Hello):

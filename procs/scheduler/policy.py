@@ -21,7 +21,8 @@ class Policy:
     `headroom_lookahead` tokens are kept free for each running request. With `prefill_first` chunks are planned
     before decodes. Without `chunked` a prompt is prefilled whole. A fresh request waits `delay_factor`
     times the length of the last step with a prefill. `drafts` are the most of one row. `publish_events`: the
-    block pool tells what it stores and removes.
+    block pool tells what it stores and removes. With more than one of the `stages` of a pipeline a request is in one
+    open step at a time: its next one needs what the last stage samples.
     """
 
     max_num_seqs: int
@@ -36,5 +37,6 @@ class Policy:
     drafts: int = 0
     publish_events: bool = False
     state_checkpoint_interval: int = 8192
+    stages: int = 1
     two_batch: TwoBatch = TwoBatch.OFF
     two_batch_min_tokens: int = 8192

@@ -37,12 +37,17 @@ Counts = npt.NDArray[np.int64]
 Flags = npt.NDArray[np.bool_]
 
 NO_STATE_SLOT = -1
+NO_TOKENS: Tokens = np.zeros(0, np.int32)
 
 
 class RowTable:
     """`max_rows` rows; `tokens` and `tables` are touched page by page as they fill, not at the start."""
 
-    def __init__(self, max_rows: int, max_model_len: int, block_size: int, pool: BlockPool) -> None:
+    def __init__(
+        self, max_rows: int, max_model_len: int, block_size: int, pool: BlockPool, *, one_step_a_row: bool = False
+    ) -> None:
+        """`one_step_a_row`: a row that is in an open step is not offered for another."""
+        self._one_step_a_row = one_step_a_row
         self.block_size = block_size
         self.max_model_len = max_model_len
         self.pool = pool
@@ -96,8 +101,15 @@ class RowTable:
 
     def prefills(self) -> Rows:
         """The running rows that have prompt left to plan, in the order of arrival."""
-        rows = self.in_order()
+        rows = self.offered()
         return rows[self.scheduled[rows] < self.target[rows]]
+
+    def offered(self) -> Rows:
+        """The running rows that may be in the next step, in the order of arrival."""
+        rows = self.in_order()
+        if self._one_step_a_row:
+            rows = rows[self.open_steps[rows] == 0]
+        return rows
 
     def request(self, row: int) -> Request:
         """The request that holds a row."""
@@ -141,7 +153,7 @@ class RowTable:
         self.running[row] = True
         self._by_arrival = None
         request.row, request.phase = row, Phase.RUNNING
-        request.tokens = request.tokens[:0]
+        request.tokens = NO_TOKENS  # and no view of its prompt, which would keep all of it
 
     def park(self, row: int) -> None:
         """The row's blocks are being filled from elsewhere: it is in no step until `unpark`."""

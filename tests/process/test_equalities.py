@@ -10,7 +10,11 @@ from .server import metrics
 
 PROMPTS = ["The capital of France is", "def fibonacci(n):", "Once upon a time " * 12, "1, 2, 3, " * 20, "Hello"]
 GROWING = ["The capital of France is", "Once upon a time"]
-"""With 150 tokens each they fit into 192 together at the beginning, but not at the end."""
+"""With 70 tokens each they fit into 96 together at the beginning, but not at the end."""
+
+
+SHARING = [" ".join(map(str, range(count))) for count in (3, 60, 61, 40, 7)]
+"""Each begins like the next longer one."""
 
 
 def params_of(index: int, max_tokens: int, n: int = 1) -> SamplingParams:
@@ -58,7 +62,7 @@ def test_text_does_not_depend_on_the_arrangement(alone: list[str], options: dict
 
 @pytest.fixture(scope="module")
 def grown() -> list[str]:
-    texts, _ = plain(GROWING, 150)
+    texts, _ = plain(GROWING, 70)
     return texts
 
 
@@ -68,9 +72,9 @@ def test_text_does_not_depend_on_preemption(grown: list[str], cache: bool, depth
     """A request that loses its blocks in the middle goes on as if nothing had been, in chunks of 16 tokens."""
     texts, preemptions = generate(
         GROWING,
-        150,
-        num_blocks=12,
-        max_model_len=192,
+        70,
+        num_blocks=6,
+        max_model_len=96,
         max_num_batched_tokens=16,
         pipeline_depth=depth,
         prefix_cache=cache,
@@ -79,26 +83,24 @@ def test_text_does_not_depend_on_preemption(grown: list[str], cache: bool, depth
     assert texts == grown
 
 
+@pytest.fixture(scope="module")
+def shared_alone() -> list[str]:
+    texts, _ = plain(SHARING, 12)
+    return texts
+
+
 @pytest.mark.parametrize("cache", [False, True], ids=["no-cache", "cache"])
-def test_text_does_not_depend_on_what_is_shared(cache: bool):
+def test_text_does_not_depend_on_what_is_shared(shared_alone: list[str], cache: bool):
     """Choices of one prompt that share its prefill, and prompts of mixed lengths that another request had computed:
     the texts of each alone. A prompt is computed once for all of its choices.
     """
-    prompts = [" ".join(map(str, range(count))) for count in (3, 60, 61, 40, 7)]
-    alone = []
-    with LLM(dtype="float32", max_num_seqs=1, pipeline_depth=1, prefix_cache=False) as llm:
-        for index, prompt in enumerate(prompts):
-            (completion,) = llm.generate([prompt], params_of(index, 24), progress=False)
-            alone.append(completion.text)
     with LLM(dtype="float32", prefix_cache=cache, max_num_batched_tokens=16, num_blocks=48, max_model_len=400) as llm:
-        params = [params_of(index, 24, n=4) for index in range(len(prompts))]
-        answers = llm.generate(prompts, params, progress=False)
-        again = llm.generate(prompts, params, progress=False)
+        params = [params_of(index, 12, n=4) for index in range(len(SHARING))]
+        answers, again = (llm.generate(SHARING, params, progress=False) for _ in range(2))
         numbers = metrics(llm.url)
-    firsts = [answer.text for answer in answers]
-    assert firsts == alone
+    assert [answer.text for answer in answers] == shared_alone
     assert [one.choices for one in again] == [one.choices for one in answers]
     prompt_tokens = sum(answer.prompt_tokens for answer in (*answers, *again))
     computed = numbers["prompt_tokens_total", "scheduler0"] - numbers["recomputed_tokens_total", "scheduler0"]
-    last_blocks = 16 * 3 * 2 * len(prompts)
+    last_blocks = 16 * 3 * 2 * len(SHARING)
     assert computed <= prompt_tokens + last_blocks

@@ -24,7 +24,7 @@ from fourstroke.procs.ingest.router import Router
 from fourstroke.procs.ingest.submit import Submitter
 from fourstroke.procs.ingest.table import Table
 from fourstroke.procs.output.turn import OutputTurn
-from fourstroke.procs.scheduler.main import SchedulerLoop
+from fourstroke.procs.scheduler.main import Join, SchedulerLoop
 from fourstroke.procs.scheduler.policy import Policy
 from fourstroke.procs.vocabulary import Vocabulary
 
@@ -45,12 +45,76 @@ class Answer:
     ending: Ending | None
 
 
+class Engine:
+    """A scheduler with its executor, between ingest's wire and output's."""
+
+    def __init__(
+        self,
+        number: int,
+        policy: Policy,
+        hello: Hello,
+        prompt_ring: int,
+        token_ring: int,
+        high_water_mark: int,
+        join: Join | None,
+    ) -> None:
+        name = f"scheduler{number}"
+        rows, drafts = policy.max_num_seqs, policy.drafts
+        shape = StepShape(rows, policy.max_num_batched_tokens, drafts)
+        slots = slots_for_depth(policy.pipeline_depth)
+        steps = bytearray(shape.memory_bytes(slots))
+        prompts, tokens = bytearray(ring_bytes(prompt_ring)), bytearray(ring_bytes(token_ring))
+
+        to_scheduler, from_ingest = memory_wire("ingest0", *FROM_INGEST, high_water_mark=high_water_mark)
+        to_executor, self._plans = memory_wire(name, *TO_EXECUTOR, high_water_mark=high_water_mark)
+        self._to_scheduler, from_executor = memory_wire("executor", *FROM_EXECUTOR, high_water_mark=high_water_mark)
+        to_output, self.emits = memory_wire(name, Emit, high_water_mark=high_water_mark)
+
+        self._runner = FakeRunner(step_slots(steps, shape, slots), hello, rows, drafts=drafts)
+        self.token_ring = TokenRing(tokens)
+        self.submitter = Submitter("ingest0", TokenRing(prompts), to_scheduler, lambda: None)
+        self.scheduler = SchedulerLoop(
+            policy,
+            step_slots(steps, shape, slots),
+            {from_ingest: TokenRing(prompts)},
+            from_executor,
+            to_executor,
+            to_output,
+            TokenRing(tokens),
+            join=join,
+        )
+        self.outboxes = (to_scheduler, to_executor, self._to_scheduler, to_output)
+        self.inboxes = (from_ingest, self._plans, from_executor, self.emits)
+        self._to_scheduler.send(hello)
+
+    def turn_executor(self) -> None:
+        for plan in self._plans.drain():
+            self._to_scheduler.send(self._runner.run(plan))
+
+    @property
+    def settled(self) -> bool:
+        core = self.scheduler.core
+        return core is not None and not core.alive and not self.scheduler.output_is_behind
+
+    def check_empty(self) -> None:
+        """No block, row or ring space is held."""
+        core = self.scheduler.core
+        assert core is not None
+        core.check()
+        assert core.pool.free == core.pool.size
+        assert self.submitter.ring_tokens == self.token_ring.used == 0
+
+
 class Ring:
-    """A server without sockets. `turn` gives every stroke one turn; `run` goes on until all requests ended."""
+    """A server without sockets. `turn` gives every stroke one turn; `run` goes on until all requests ended.
+
+    `scheduler`, `submitter` and `token_ring` are those of the first engine.
+    """
 
     def __init__(
         self,
         *,
+        engines: int = 1,
         rows: int = 8,
         budget: int = 64,
         depth: int = 2,
@@ -62,52 +126,37 @@ class Ring:
         token_ring: int = 1024,
         high_water_mark: int = 1024,
         drafts: int = 0,
+        join: Join | None = None,
         **policy: object,
     ) -> None:
         """`policy` are further fields of Policy; the prefix cache is on unless they say otherwise."""
-        shape, slots = StepShape(rows, budget, drafts), slots_for_depth(depth)
-        step_memory = bytearray(shape.memory_bytes(slots))
-        prompts, tokens = bytearray(ring_bytes(prompt_ring)), bytearray(ring_bytes(token_ring))
-        names = ("ingest0", "scheduler0", "output0")
-        self.board = Board(bytearray(board_bytes(len(names))), names)
-        self.max_model_len = max_model_len
-
-        to_scheduler, from_ingest = memory_wire("ingest0", *FROM_INGEST, high_water_mark=high_water_mark)
-        to_executor, self._plans = memory_wire("scheduler0", *TO_EXECUTOR, high_water_mark=high_water_mark)
-        self._to_scheduler, from_executor = memory_wire("executor0", *FROM_EXECUTOR, high_water_mark=high_water_mark)
-        to_output, from_scheduler = memory_wire("scheduler0", Emit, high_water_mark=high_water_mark)
-        to_ingest, self._texts = memory_wire("output0", Text, high_water_mark=high_water_mark)
-
-        hello = Hello(blocks, block_size, max_model_len, VOCAB_SIZE, (EOS_TOKEN_ID,))
-        self._runner = FakeRunner(step_slots(step_memory, shape, slots), hello, rows, drafts=drafts)
-        self.token_ring = TokenRing(tokens)
-        self.submitter = Submitter("ingest0", TokenRing(prompts), to_scheduler, lambda: None)
-        self.table = Table(Router([self.submitter]), 0, 1 << 20)
-        self.scheduler = SchedulerLoop(
-            Policy(
-                max_num_seqs=rows,
-                max_num_batched_tokens=budget,
-                pipeline_depth=depth,
-                headroom_lookahead=headroom,
-                drafts=drafts,
-                **policy,
-            ),
-            step_slots(step_memory, shape, slots),
-            {from_ingest: TokenRing(prompts)},
-            from_executor,
-            to_executor,
-            to_output,
-            TokenRing(tokens),
+        common = Policy(
+            max_num_seqs=rows,
+            max_num_batched_tokens=budget,
+            pipeline_depth=depth,
+            headroom_lookahead=headroom,
+            drafts=drafts,
+            **policy,
         )
+        hello = Hello(blocks, block_size, max_model_len, VOCAB_SIZE, (EOS_TOKEN_ID,))
+        self.engines = [
+            Engine(number, common, hello, prompt_ring, token_ring, high_water_mark, join) for number in range(engines)
+        ]
+        self.scheduler, self.submitter = self.engines[0].scheduler, self.engines[0].submitter
+        self.token_ring = self.engines[0].token_ring
+        self.board = Board(bytearray(board_bytes(1)), ("output0",))
+        self.max_model_len = max_model_len
+        self.router = Router([engine.submitter for engine in self.engines])
+        self.table = Table(self.router, 0, 1 << 20)
+        to_ingest, self._texts = memory_wire("output0", Text, high_water_mark=high_water_mark)
         self.output = OutputTurn(
-            {from_scheduler: TokenRing(tokens)},
+            {engine.emits: engine.token_ring for engine in self.engines},
             {"ingest0": to_ingest},
             TokenTable.of(VOCABULARY),
             self.board.row("output0"),
         )
-        self._outboxes = (to_scheduler, to_executor, self._to_scheduler, to_output, to_ingest)
-        self._inboxes = (from_ingest, self._plans, from_executor, from_scheduler, self._texts)
-        self._to_scheduler.send(hello)
+        self._outboxes = (to_ingest, *(outbox for engine in self.engines for outbox in engine.outboxes))
+        self._inboxes = (self._texts, *(inbox for engine in self.engines for inbox in engine.inboxes))
         self.live: list[LiveRequest] = []
         self._block_size = block_size
 
@@ -131,15 +180,19 @@ class Ring:
     def turn_ingest(self) -> None:
         for text in self._texts.drain():
             self.table.deliver(text)
-        self.submitter.retry()
+        self.router.retry()
 
     def turn_executor(self) -> None:
-        for plan in self._plans.drain():
-            self._to_scheduler.send(self._runner.run(plan))
+        for engine in self.engines:
+            engine.turn_executor()
+
+    def turn_scheduler(self) -> None:
+        for engine in self.engines:
+            engine.scheduler.turn()
 
     def turn(self) -> None:
         self.turn_ingest()
-        self.scheduler.turn()
+        self.turn_scheduler()
         self.turn_executor()
         self.output.run()
         for outbox in self._outboxes:
@@ -158,16 +211,13 @@ class Ring:
 
     @property
     def settled(self) -> bool:
-        core = self.scheduler.core
-        return core is not None and not core.alive and not self.scheduler.output_is_behind
+        return all(engine.settled for engine in self.engines)
 
     def check_empty(self) -> None:
         """No block, row, ring space or message is held, and no frame was bad."""
-        core = self.scheduler.core
-        assert core is not None
-        core.check()
-        assert core.pool.free == core.pool.size
-        assert self.submitter.ring_tokens == self.token_ring.used == 0
+        for engine in self.engines:
+            engine.check_empty()
+        assert not any(self.router.work)
         assert not any(outbox.waiting for outbox in self._outboxes)
         assert self.output.live == 0
         assert [inbox.bad_frames for inbox in self._inboxes] == [0] * len(self._inboxes)

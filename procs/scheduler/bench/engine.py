@@ -78,7 +78,6 @@ class Engine:
         self.open: deque[StepPlan] = deque()
         self.now = 0.0
         self.all_sample_eos = False
-        self._plan_blocks = shape.max_blocks - 2 * rows
         self._drafts = drafts
         self._random = np.random.default_rng(0)
 
@@ -154,20 +153,9 @@ class Engine:
         return now_ns() - begun
 
     def admit(self, requests: Iterable[tuple[int, Tokens, list[bytes]]], max_tokens: int) -> None:
-        """Hand in requests (id, prompt, digests), and turn until every prompt is computed.
-
-        In portions, each of which has no more blocks than one plan can tell of.
-        """
-        blocks = 0
+        """Hand in requests (id, prompt, digests), and turn until every prompt is computed."""
         for rid, prompt, digests in requests:
             self.submit(rid, prompt, max_tokens, digests)
-            blocks += 2 + len(digests)
-            if blocks + 2 + len(digests) > self._plan_blocks:
-                self._compute_prompts()
-                blocks = 0
-        self._compute_prompts()
-
-    def _compute_prompts(self) -> None:
         while self.core.counts().waiting or self.core.forecast().prefill_tokens:
             self.turn()
 

@@ -11,9 +11,12 @@ from types import CodeType, FrameType
 from ....common.figures import Figure, summarise
 from ...block_hash import chain, extend
 from ..planning.admission import Admission
+from ..request import Request
 from ..state.checkpoints import Checkpoints
 from .case import Effort, short
 from .engine import BLOCK_SIZE, Engine, digests_of, now_ns
+
+_ROWS = 4
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,26 +35,15 @@ class BlockedHead:
         return f"blocked-head-{short(self.prompt)}"
 
     def run(self, effort: Effort) -> Iterator[Figure]:
-        blocks = self.prompt // BLOCK_SIZE
-        spare = 4 + (effort.warm_up + 2 * effort.steps) // BLOCK_SIZE
+        rounds = effort.warm_up + effort.steps
         engine = Engine(
-            rows=4, blocks=blocks + 2 * spare, max_model_len=self.prompt + effort.warm_up + 2 * effort.steps
+            rows=_ROWS, blocks=self.prompt // BLOCK_SIZE + _spare_blocks(rounds), max_model_len=self.prompt + 2 * rounds
         )
-        prompt, cached = engine.text(self.prompt), self.prompt // 8 * 5
-        engine.submit(0, prompt[:cached], 1)
-        while engine.core.alive:
-            engine.turn()
-        long = engine.text(self.prompt - cached)
-        engine.admit([(1, long, digests_of(long))], self.prompt)
-        head = engine.submit(2, prompt, 1)
-        core = engine.core
-        slots = core.state_slots
-        admission = Admission(core.table, core.pool, slots, Checkpoints(core.table, core.pool, slots, 0), 4, 64)
+        head = self._wait(engine)
+        admission = _admission(engine)
         probes, plans, hits = [], [], []
-        for index in range(effort.warm_up + effort.steps):
-            taken = core.pool.take(2 * spare + index)
-            assert taken is not None
-            core.pool.release(taken)
+        for index in range(rounds):
+            _evict(engine, _spare_blocks(rounds) + index)
             ledger = admission.ledger(1, 1)
             begun = now_ns()
             probe = admission.probe(head)
@@ -59,11 +51,40 @@ class BlockedHead:
             probes.append((now_ns() - begun) / 1e3)
             hits.append(probe.hits)
             cost = engine.turn()
-            assert cost is not None and not fits
+            assert cost is not None and not fits, "the head is not blocked"
             plans.append(cost.plan_ns / 1e3)
         assert 0 < hits[-1] < hits[0], "the cache did not change"
         yield summarise(self.name, "probe", "µs", probes[effort.warm_up :], self.target_us)
         yield summarise(self.name, "plan", "µs", plans[effort.warm_up :])
+
+    def _wait(self, engine: Engine) -> Request:
+        """The head, which waits: one that has ended computed a part of it, and one that runs has all other blocks."""
+        prompt, cached = engine.text(self.prompt), self.prompt // 8 * 5
+        engine.submit(0, prompt[:cached], 1)
+        while engine.core.alive:
+            engine.turn()
+        other = engine.text(self.prompt - cached)
+        engine.admit([(1, other, digests_of(other))], self.prompt)
+        return engine.submit(2, prompt, 1)
+
+
+def _spare_blocks(rounds: int) -> int:
+    """Blocks for the one that runs: more than it comes to need, so that the pool is never full."""
+    return 8 + 2 * (rounds // BLOCK_SIZE)
+
+
+def _admission(engine: Engine) -> Admission:
+    """The same questions about the core's rows and blocks that its own admission answers."""
+    table, pool, slots = engine.core.table, engine.core.pool, engine.core.state_slots
+    lookahead = engine.core.policy.headroom_lookahead
+    return Admission(table, pool, slots, Checkpoints(table, pool, slots, 0), _ROWS, lookahead)
+
+
+def _evict(engine: Engine, blocks: int) -> None:
+    """Take so many blocks, cached ones when no others are left, and give them back."""
+    taken = engine.core.pool.take(blocks)
+    assert taken is not None
+    engine.core.pool.release(taken)
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,11 +13,9 @@ import numpy as np
 
 from ...block_hash import ROOT, block_keys, encode_blocks, extend
 from ..request import Request
-from ..rows import Rows, RowTable
+from ..rows import NO_TOKENS, Rows, RowTable
 from .blocks import BlockPool
 from .residency import Chain
-
-NO_TOKENS = np.zeros(0, np.int32)
 
 
 class PrefixCache:

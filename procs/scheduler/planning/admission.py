@@ -14,6 +14,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from ....ipc.plan import MAX_TOLD_BLOCKS
 from ..cache.blocks import BlockPool, blocks_for
 from ..request import Request
 from ..rows import RowTable
@@ -29,7 +30,8 @@ class Ledger:
     """What is left to spend: tokens of the step, free blocks, rows, state slots.
 
     `spare` are the free blocks beyond what is promised to running prefills and kept as headroom; while nothing
-    runs there is no headroom. `prefills` counts the prefill rows of the step.
+    runs there is no headroom. `told`: blocks that rows had before and that the step can tell the executor. `prefills`
+    counts the prefill rows of the step.
     """
 
     budget: int
@@ -39,6 +41,7 @@ class Ledger:
     rows: int
     state_slots: int
     running: int
+    told: int
     prefills: int = 0
 
     def spend_chunk(self, tokens: int, blocks: int) -> None:
@@ -88,7 +91,7 @@ class Admission:
         self._cap = max_rows
         self._calm_steps = 0
 
-    def ledger(self, budget: int, tokens: int, prefills: int = 0) -> Ledger:
+    def ledger(self, budget: int, tokens: int, prefills: int = 0, told: int = MAX_TOLD_BLOCKS) -> Ledger:
         """What a step of `budget` tokens has to spend, when `tokens` of them are left."""
         table = self._table
         rows = table.in_order()
@@ -107,6 +110,7 @@ class Admission:
             min(self._cap, self._max_rows) - taken,
             self._state_slots.free,
             taken,
+            told,
             prefills,
         )
 
@@ -146,6 +150,7 @@ class Admission:
 
     def spend(self, request: Request, probe: Probe, ledger: Ledger, tokens: int, blocks: int) -> None:
         """Book an admission whose first chunk takes so many tokens and so many blocks beyond the hits."""
+        ledger.told -= probe.hits
         ledger.spend_chunk(tokens, blocks + probe.hits - probe.held)
         ledger.spare -= probe.target - probe.held + probe.headroom
         ledger.rows -= 1

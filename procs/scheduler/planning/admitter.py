@@ -1,4 +1,4 @@
-"""What happens when a request is admitted: it gets a row, the blocks of its hits, a state slot; or its KV is fetched."""
+"""What happens at an admission: a request gets a row, the blocks of its hits, a state slot; or its KV is fetched."""
 
 from __future__ import annotations
 

@@ -39,7 +39,7 @@ class Decodes:
             rows = rows[[row not in builder for row in rows.tolist()]]
         if overdue_only:
             rows = rows[table.skipped[rows] >= MAX_SKIPPED]
-        served, grants = self._within_budget(rows, builder.left)
+        served, grants = self._within_budget(self._tellable(builder, rows), builder.left)
         if not overdue_only:
             table.skipped[rows] += 1
         table.skipped[served] = 0
@@ -50,7 +50,7 @@ class Decodes:
     def decodable(self) -> Rows:
         """Rows past their prefill that have room for one more token, in the order of arrival."""
         table = self._table
-        rows = table.in_order()
+        rows = table.offered()
         scheduled = table.scheduled[rows]
         least = table.length[rows] + table.open_tokens[rows]
         room = (least < table.token_limit[rows]) & (scheduled + 1 < table.max_model_len)
@@ -65,6 +65,16 @@ class Decodes:
         room = table.max_model_len - table.scheduled[rows] - 2
         grants: Counts = np.maximum(np.minimum(np.minimum(ready, useful), room), 0)
         return grants
+
+    def _tellable(self, builder: StepBuilder, rows: Rows) -> Rows:
+        """The rows whose blocks the executor knows or can be told in this step: many may have come at once."""
+        untold = self._table.blocks[rows] - self._table.sent_blocks[rows]
+        if not untold.any():
+            return rows
+        told = np.cumsum(untold) <= builder.told_left
+        builder.told_left -= int(untold[told].sum())
+        tellable: Rows = rows[told]
+        return tellable
 
     def _within_budget(self, rows: Rows, left: int) -> tuple[Rows, Counts]:
         """The rows that `left` tokens hold, with their grants, of which the last is cut to fit.

@@ -54,15 +54,23 @@ class Forecaster:
         self._policy = policy
 
     def forecast(self) -> Forecast:
-        """The next step, if the pool has blocks for its decodes."""
+        """The next step, if the pool has blocks for its decodes, and nobody in it was left out too often."""
         budget = self._policy.max_num_batched_tokens
+        if self._policy.prefill_first:
+            ahead = self._look(budget)
+            served, tokens = self._decode_rows(budget - ahead.tokens)
+        else:
+            served, tokens = self._decode_rows(budget)
+            ahead = self._look(budget - tokens)
+        return Forecast(ahead.rows, ahead.tokens, served, tokens)
+
+    def _decode_rows(self, tokens: int) -> tuple[int, int]:
+        """How many decodes so many tokens hold, and how many of the tokens these take."""
         rows = self._decodes.decodable()
         costs = 1 + self._decodes.grants(rows)
         before = np.cumsum(costs) - costs
-        served = int(np.count_nonzero(before < budget))
-        tokens = min(budget, int(costs[:served].sum()))
-        ahead = self._look(budget - tokens)
-        return Forecast(ahead.rows, ahead.tokens, served, tokens)
+        served = int(np.count_nonzero(before < tokens))
+        return served, min(tokens, int(costs[:served].sum()))
 
     def readiness(self, now: float) -> Readiness:
         """What this rank tells the others of its group."""

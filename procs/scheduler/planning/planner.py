@@ -73,15 +73,15 @@ class Planner:
         """First of all the prompt that has let others pass too often."""
         request, self._overdue = self._overdue, None
         if request is not None and request.waits:
-            ledger = self._admission.ledger(builder.budget, builder.left)
+            ledger = self._admission.ledger(builder.budget, builder.left, told=builder.told_left)
             self._act(builder, self._prefills.decide(ledger, gates, only=request), ledger, now)
 
     def _plan_prefills(self, builder: StepBuilder, gates: Gates, now: float) -> bool:
         """True if a running prefill finds no blocks."""
         if not (len(self._waiting) or len(self._table.prefills())):
             return False
-        ledger = self._admission.ledger(builder.budget, builder.left, builder.has_prefill)
-        return self._act(builder, self._prefills.decide(ledger, gates), ledger, now)
+        ledger = self._admission.ledger(builder.budget, builder.left, builder.has_prefill, builder.told_left)
+        return self._act(builder, self._prefills.decide(ledger, gates, planned=builder), ledger, now)
 
     def _act(self, builder: StepBuilder, decisions: Iterable[Decision], ledger: Ledger, now: float) -> bool:
         for decision in decisions:
@@ -97,6 +97,7 @@ class Planner:
                     self._bypass(request)
                 case Blocked():
                     return True
+            builder.told_left = ledger.told
             let_go = self._table.pool.free - ledger.free  # what was held for choices, by the last that is admitted
             assert let_go >= 0, "decision and deed differ"
             ledger.free += let_go

@@ -7,7 +7,7 @@ computed twice.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Container, Iterable, Iterator
 from dataclasses import dataclass
 
 import numpy as np
@@ -157,15 +157,19 @@ class Prefills:
         self._connector = connector
         self._policy = policy
 
-    def decide(self, ledger: Ledger, gates: Gates, only: Request | None = None) -> Iterator[Decision]:
+    def decide(
+        self, ledger: Ledger, gates: Gates, only: Request | None = None, planned: Container[int] = ()
+    ) -> Iterator[Decision]:
         """What to do, in order; the taker may act on each before it asks for the next.
 
-        `only`: for this request alone.
+        `only`: for this request alone. `planned`: rows that are in the step already.
         """
         if not gates.prefills:
             return
         if only is None:
             for row in self._table.prefills().tolist():
+                if row in planned:
+                    continue
                 chunk = self._chunk(row, ledger)
                 if chunk is None:
                     return
@@ -180,11 +184,13 @@ class Prefills:
         table = self._table
         start = int(table.scheduled[row])
         size = self._size(table.request(row), start, int(table.target[row]) - start, ledger)
-        if not size:
+        untold = int(table.blocks[row] - table.sent_blocks[row])
+        if not size or untold > ledger.told:
             return None
         blocks = blocks_for(start + size, table.block_size) - int(table.blocks[row])
         if blocks > ledger.free:
             return Blocked(row)
+        ledger.told -= untold
         ledger.spend_chunk(size, max(0, blocks))
         return Chunk(row, size)
 
@@ -218,7 +224,7 @@ class Prefills:
             if not size and self._goes_whole(request):
                 yield Bypass(request)
                 continue
-            if not size or not admission.fits(request, probe, ledger):
+            if not size or probe.hits > ledger.told or not admission.fits(request, probe, ledger):
                 return
             admission.spend(request, probe, ledger, size, blocks_for(start + size, block_size) - probe.hits)
             computing.add(request, probe.hits, known // block_size)

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from ....ipc.messages import MediaChunk, NewRow, StepPlan
-from ....ipc.plan import LAST, SAMPLES, Column, StepShape, StepSlot
+from ....ipc.plan import LAST, MAX_TOLD_BLOCKS, SAMPLES, Column, StepShape, StepSlot
 from ....ipc.ring import Tokens
 from ..rows import Counts, Flags, Rows, RowTable
 
@@ -55,6 +55,7 @@ class StepBuilder:
         self._decodes: list[tuple[int, int]] = []
         self.budget = shape.max_tokens
         self.left = shape.max_tokens
+        self.told_left = MAX_TOLD_BLOCKS  # blocks that rows had before this step and that it can still tell
         self.prefill_tokens = 0
 
     @property
@@ -65,7 +66,7 @@ class StepBuilder:
     def has_prefill(self) -> bool:
         return self.prefill_tokens > 0
 
-    def __contains__(self, row: int) -> bool:
+    def __contains__(self, row: object) -> bool:
         return row in self._in_step
 
     @property

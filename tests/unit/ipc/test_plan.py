@@ -42,8 +42,8 @@ def test_both_sides_see_the_same_arrays(shape):
     memory = bytearray(shape.memory_bytes(2))
     ours, theirs = step_slots(memory, shape, 2), step_slots(memory, shape, 2)
     for value, (mine, yours) in enumerate(zip(arrays(ours), arrays(theirs), strict=True)):
-        mine[-1] = value
-        assert yours[-1] == value
+        mine.flat[-1] = value
+        assert yours.flat[-1] == value
 
 
 def test_every_step_can_change_enough_blocks():

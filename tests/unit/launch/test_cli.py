@@ -106,7 +106,7 @@ def test_nothing_given() -> None:
 def test_flags_round_trip() -> None:
     """as_flags is the inverse of the parser, for every field."""
     values = {"backend": "cpu", "executor": "fake", "dtype": "float32", "log_level": "error", "policy": "prefill-first"}
-    values |= {"host": "::1", "unix_socket": "/tmp/a b", "prefix_cache": False}
+    values |= {"host": "::1", "unix_socket": "/tmp/a b", "prefix_cache": False, "alignment": "delay"}
     fields = {option.field: values.get(option.field, option.type("7")) for option in ENGINE + HTTP}
     namespace = make_parser(__version__).parse_args(["serve", *as_flags(fields, ENGINE + HTTP)])
     assert given(namespace, ENGINE + HTTP) == fields

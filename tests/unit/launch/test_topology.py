@@ -4,10 +4,12 @@ import re
 
 import pytest
 
-from fourstroke.common.config import Config
+from fourstroke.common.config import ALIGNMENTS, Config
 from fourstroke.common.types import SUPERVISOR
+from fourstroke.ipc.ballot import ballot_bytes
 from fourstroke.ipc.board import COLUMNS
 from fourstroke.ipc.plan import StepShape, slots_for_depth
+from fourstroke.ipc.shared_collective import SEGMENT
 from fourstroke.launch.topology import STROKES, Topology, assignment, build, picture
 
 
@@ -15,7 +17,11 @@ def config(**fields: object) -> Config:
     return Config(model="m", served_model_names=("m",), **fields)  # type: ignore[arg-type]
 
 
-@pytest.fixture(params=[{}, {"executor": "fake"}, {"threads": 3, "pipeline_depth": 1, "max_num_seqs": 1}])
+TWO = {"data_parallel_size": 2, "executor": "fake"}
+THREE = {"data_parallel_size": 3, "alignment": "coalesce"}
+
+
+@pytest.fixture(params=[{}, {"executor": "fake"}, {"threads": 3, "pipeline_depth": 1, "max_num_seqs": 1}, TWO, THREE])
 def topology(request: pytest.FixtureRequest) -> Topology:
     return build(config(**request.param), 8)
 
@@ -108,6 +114,44 @@ def test_threads(threads: int | None, expected: str) -> None:
     assert {process.env["OMP_NUM_THREADS"] for process in others} == {"1"}
 
 
+@pytest.mark.parametrize(
+    ("threads", "engines", "expected"), [(None, 2, "4"), (None, 3, "2"), (None, 9, "1"), (3, 2, "3")]
+)
+def test_engines_divide_the_cores(threads: int | None, engines: int, expected: str) -> None:
+    """Each executor has its share of the cores and at least one, or the threads that are configured."""
+    topology = build(config(threads=threads, data_parallel_size=engines), 8)
+    executors = [process for process in topology.processes if process.role == "executor"]
+    assert [process.env["OMP_NUM_THREADS"] for process in executors] == [expected] * engines
+
+
+def test_engines() -> None:
+    """An engine is a scheduler with an executor and a publisher of its own; ingest and output are there once."""
+    topology = build(config(data_parallel_size=3), 8)
+    assert [process.name for process in topology.processes] == [
+        "executor0", "executor1", "executor2", "scheduler0", "scheduler1", "scheduler2",
+        "output0", "publisher0", "publisher1", "publisher2", "ingest0",
+    ]  # fmt: skip
+    for number in range(3):
+        scheduler = f"scheduler{number}"
+        peers = {f"executor{number}", "output0", f"publisher{number}", SUPERVISOR}
+        assert {wire.receiver for wire in topology.wires if wire.sender == scheduler} == peers
+        heard = {f"executor{number}", "ingest0"}
+        assert {wire.sender for wire in topology.wires if wire.receiver == scheduler} == heard
+    names = [segment.name for segment in topology.segments]
+    for number in range(3):
+        assert {f"ring.ingest0.scheduler{number}", f"ring.scheduler{number}.output0"} <= set(names)
+        assert f"steps.scheduler{number}" in names
+
+
+@pytest.mark.parametrize("alignment", ALIGNMENTS)
+@pytest.mark.parametrize("engines", [1, 2])
+def test_ballot(alignment: str, engines: int) -> None:
+    """There is memory to agree in if there are engines that have to."""
+    topology = build(config(alignment=alignment, data_parallel_size=engines), 8)
+    sizes = [segment.bytes for segment in topology.segments if segment.name == SEGMENT]
+    assert sizes == ([ballot_bytes(2)] if alignment != "off" and engines == 2 else [])
+
+
 def test_assignments(topology: Topology) -> None:
     """What processes are told about their wires is what the topology says, from both ends."""
     told = {
@@ -133,3 +177,5 @@ def test_picture_shows_all(topology: Topology) -> None:
         assert re.search(rf"^  {wire.sender} +-> +{wire.receiver}$", shown, re.MULTILINE)
     for segment in topology.segments:
         assert re.search(rf"^  {re.escape(segment.name)} +{segment.bytes:,} bytes$", shown, re.MULTILINE)
+    engines = sum(process.role == "scheduler" for process in topology.processes)
+    assert (f"{engines} engines, each" in shown) == (engines > 1)

@@ -10,7 +10,7 @@ from hypothesis import given
 from fourstroke.common.config import Config
 from fourstroke.common.errors import ConfigError, ResourceError
 from fourstroke.procs.executor.models.config import ModelConfig
-from fourstroke.procs.executor.sizing import Sizes, size_cache
+from fourstroke.procs.executor.sizing import Sizes, graph_rows, size_cache
 
 from .driver import Driver, executor_config
 
@@ -55,6 +55,20 @@ def test_the_pool_takes_its_share_of_what_weights_leave(available: int, fraction
     assert (blocks + 1) * 16 * TOKEN_BYTES > share - 1 or blocks == 60000 * 63
 
 
+@given(st.integers(4 * (WEIGHTS + 40 * 16 * TOKEN_BYTES), 1 << 28), st.integers(1, 4))
+def test_engines_share_the_memory(available: int, engines: int) -> None:
+    """What all engines take together, weights included, is what one would take of their parts of the memory."""
+    shared = size(available, data_parallel_size=engines, max_num_seqs=60000)
+    assert shared == size(available // engines, max_num_seqs=60000)
+    assert engines * (WEIGHTS + shared.num_blocks * 16 * TOKEN_BYTES) <= available
+
+
+def test_too_little_memory_for_all_engines() -> None:
+    """What would do for one engine is refused when there are several."""
+    with pytest.raises(ResourceError, match="to each of 3 engines"):
+        size(2 * WEIGHTS, data_parallel_size=3)
+
+
 def test_a_length_above_the_models_is_refused() -> None:
     """The flag is named, and both numbers."""
     with pytest.raises(ConfigError, match="--max-model-len 1001 is above the model's 1000"):
@@ -87,3 +101,12 @@ def test_loading_checks_memory_first(tiny_model: Path) -> None:
     """A cache that no machine can hold is refused when the model is opened, not when it is touched."""
     with pytest.raises(ResourceError, match="are available"):
         Driver(executor_config(tiny_model, num_blocks=1 << 30, max_model_len=32))
+
+
+@pytest.mark.parametrize(
+    "max_rows, max_tokens, tokens_per_row, rows",
+    [(256, 16384, 4, 256), (256, 512, 4, 128), (256, 512, 1, 256), (256, 2, 4, 0)],
+)
+def test_the_widest_decode_step(max_rows: int, max_tokens: int, tokens_per_row: int, rows: int) -> None:
+    """As many rows as there are, or as the budget holds with their drafts. (EX-6)"""
+    assert graph_rows(max_rows, max_tokens, tokens_per_row) == rows

@@ -48,6 +48,24 @@ def test_killed_and_stuck() -> None:
     assert look(board, draining=False).status == "degraded"
 
 
+@pytest.mark.parametrize("name", ["executor1", "scheduler1"])
+def test_every_engine_is_needed(name: str) -> None:
+    """One engine of two that is not ready, or is gone, is a server that is not; its limits are those of the smaller."""
+    names = ("executor0", "executor1", "scheduler0", "scheduler1", "output0", "ingest0")
+    board = Board(bytearray(board_bytes(len(names))), names)
+    for number, row in enumerate(board.rows.values()):
+        row.enter(State.READY)
+        if row.role == "executor":
+            row["max_model_len"], row["vocab_size"] = 100 - number, VOCAB
+    assert look(board, draining=False).ok
+    assert model_limits(board).max_model_len == 99
+    board.row(name).enter(State.STARTING)
+    assert look(board, draining=False).status == "starting"
+    board.row(name).enter(State.FAILED)
+    found = look(board, draining=False)
+    assert (found.status, name in found.detail) == ("degraded", True)
+
+
 def test_a_long_step_is_not_death() -> None:
     """The executor's loop comes round once a step, and a step may be a long prefill of a large model."""
     board = make_board()

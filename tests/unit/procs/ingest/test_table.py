@@ -220,6 +220,26 @@ def test_reset_of_the_cache(force: bool) -> None:
     asyncio.run(asyncio.wait_for(run(), 10))
 
 
+@pytest.mark.parametrize("rejected", [set(), {2}, {1, 2, 3}])
+def test_reset_of_several_engines(rejected: set[int]) -> None:
+    """The answer comes when all engines have answered; one that refuses is enough for a refusal, with its words."""
+
+    async def run() -> None:
+        table = Table(Engine(3), 0, 10)
+        reset = asyncio.create_task(table.reset_cache(False))
+        await asyncio.sleep(0)
+        for rid in (3, 1, 2):
+            assert not reset.done() and table.busy
+            finish = Finish.REJECTED if rid in rejected else Finish.STOP
+            table.deliver(text(endings=(ending(rid, finish, detail=f"engine {rid}"),)))
+        answer = await reset
+        assert not table.busy
+        assert answer.finish is (Finish.REJECTED if rejected else Finish.STOP)
+        assert not rejected or answer.detail == f"engine {min(rejected)}"
+
+    asyncio.run(asyncio.wait_for(run(), 10))
+
+
 def test_reset_that_nobody_waits_for() -> None:
     """The answer to a client that has left is passed over, and so is the end of the process."""
 

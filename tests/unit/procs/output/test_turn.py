@@ -84,3 +84,36 @@ def test_counters_of_the_board(ring):
     ring.emit([0])
     assert ring.deltas() == [""]
     assert (ring.row["stop_strings"], ring.row["unknown_requests"]) == (1, 1)
+
+
+def test_two_schedulers():
+    """Each has its own ring and books; the texts go to one ingest, and the board has the sums."""
+    rings = [Ring(), Ring()]
+    outbox, from_output = memory_wire("ingest0", Text)
+    table = TokenTable.of(Vocabulary([b"a", b"b", b"c"], frozenset()))
+    turn = OutputTurn({ring.inbox: ring.tokens for ring in rings}, {"ingest0": outbox}, table, rings[0].row)
+    for ring, tokens in zip(rings, ([0, 1], [2]), strict=True):
+        ticket = codec.encode(Ticket("ingest0", (), False, True, 0))
+        ring.emit(tokens, opened=(Opened(1, 0, 0, ticket),))
+    turn.run()
+    assert [text.deltas for text in from_output.drain()] == [("ab",), ("c",)]
+    assert (turn.live, rings[0].row["detokenized_tokens"]) == (2, 3)
+
+
+def test_schedulers_take_turns_when_ingest_is_behind():
+    """However much one scheduler sends, the other is served as well."""
+    rings = [Ring(), Ring()]
+    outbox, from_output = memory_wire("ingest0", Text, high_water_mark=1)
+    table = TokenTable.of(Vocabulary([b"a", b"b", b"c"], frozenset()))
+    turn = OutputTurn({ring.inbox: ring.tokens for ring in rings}, {"ingest0": outbox}, table, rings[0].row)
+    ticket = codec.encode(Ticket("ingest0", (), False, True, 0))
+    for ring, token in zip(rings, (0, 1), strict=True):
+        for number in range(8):
+            ring.emit([token], opened=() if number else (Opened(1, 0, 0, ticket),))
+    heard = []
+    for _ in range(3):
+        turn.run()
+        outbox.flush()
+        heard += [text.deltas[0] for text in from_output.drain()]
+        outbox.flush()
+    assert set(heard) == {"a", "b"}

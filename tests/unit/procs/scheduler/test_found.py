@@ -2,10 +2,11 @@
 
 import pytest
 
-from fourstroke.common.types import Finish
+from fourstroke.common.types import Finish, TransferAction
 from fourstroke.procs.executor.fake import continuation
 
 from .driver import Driver
+from .remote import FOR_OTHERS, consumer, elsewhere, producer
 
 
 def test_the_last_choice_that_cannot_resume_frees_what_was_held_for_it():
@@ -81,3 +82,42 @@ def test_when_the_only_row_that_the_budget_holds_preempts_itself_another_is_plan
     driver.submit(2, [30], max_tokens=7)
     driver.run()
     assert driver.core.statistics.preemptions
+
+
+def test_the_prompt_that_is_served_first_is_in_the_step_once():
+    """After 8 steps that had no room for all of a prompt it comes first; it is a running prefill then, but not again."""
+    driver = Driver(budget=8, rows=8, blocks=100, chunked=False)
+    for rid in range(5):
+        driver.submit(rid, [20 + rid], max_tokens=9)
+    driver.turn()
+    driver.submit(9, [30, 31, 32, 33], max_tokens=1)
+    for _ in range(8):
+        assert driver.counts_of(driver.plan()) == [1] * 5
+        driver.settle()
+    assert driver.counts_of(driver.plan()) == [4]
+
+
+def test_blocks_that_an_open_step_writes_are_not_yet_received_into():
+    """The order waits for the step of a request that was aborted, whose blocks another one now has."""
+    driver = consumer(depth=2, blocks=2)
+    driver.submit(1, [20, 21, 22, 23])
+    driver.plan()
+    driver.abort(1)
+    driver.submit(2, range(30, 38), remote=elsewhere())
+    assert driver.plan() is None and driver.core.counts().parked == 1
+    assert driver.orders == []
+    driver.settle()
+    assert [order.action for order in driver.core.take_transfers()] == [TransferAction.RECEIVE]
+
+
+def test_blocks_that_an_open_step_writes_are_not_yet_sent():
+    """The order waits for the step that was planned before the end was known."""
+    driver = producer(depth=2)
+    driver.submit(1, [20, 21, 22, 23], remote=FOR_OTHERS, stop_token_ids=continuation([20, 21, 22, 23], 1))
+    driver.plan()
+    driver.plan()
+    driver.settle()
+    assert driver.ended[1].finish is Finish.STOP
+    assert driver.core.take_transfers() == []
+    driver.settle()
+    assert [order.action for order in driver.core.take_transfers()] == [TransferAction.SEND]

@@ -6,6 +6,7 @@ block 4, 10 blocks, 4 rows, budget 64, model length 64, depth 1, unless a test s
 
 import pytest
 
+from fourstroke.common.errors import ConfigError
 from fourstroke.common.types import Finish
 from fourstroke.ipc.events import GPU, Removed, Stored
 from fourstroke.ipc.messages import CacheKeys, Image, Sampling
@@ -14,7 +15,7 @@ from fourstroke.procs.scheduler.cache import blocks as blocks_module
 from fourstroke.procs.scheduler.request import Phase
 
 from .driver import Driver
-from .remote import blocks_of, rids, row_of
+from .remote import blocks_of, prompt, rids, row_of
 
 ONE_TO_8 = list(range(1, 9))
 
@@ -334,3 +335,27 @@ def test_without_events_none_is_built(monkeypatch):
     driver.reset_cache(99)
     assert driver.ended[99].finish is Finish.STOP
     assert driver.core.pool.take_events() == []
+
+
+def test_a_step_tells_of_so_many_blocks_and_the_next_of_the_others(monkeypatch):
+    """Hits of 6 blocks each, and a step that can tell of 13: two are admitted, then the others."""
+    monkeypatch.setattr("fourstroke.procs.scheduler.planning.step.MAX_TOLD_BLOCKS", 13)
+    driver = Driver(cache=True, blocks=100, budget=256, rows=8)
+    shared = prompt(1, 24)
+    driver.submit(0, [*shared, 5], max_tokens=40)
+    driver.turn()
+    for rid in range(1, 6):
+        driver.submit(rid, [*shared, 5 + rid], max_tokens=2)
+    steps = [driver.rids_of(driver.plan())]
+    driver.settle()
+    steps.append(driver.rids_of(driver.plan()))
+    driver.settle()
+    assert steps == [[0, 1, 2], [0, 1, 2, 3, 4]]
+    driver.run()
+    assert {rid: len(tokens) for rid, tokens in driver.outputs.items()} == {0: 39, **dict.fromkeys(range(1, 6), 2)}
+
+
+def test_tables_that_no_step_can_tell_of_are_refused():
+    """Blocks of one token and a length of 65,537."""
+    with pytest.raises(ConfigError, match="65537 blocks"):
+        Driver(block_size=1, max_model_len=65_537, rows=1)

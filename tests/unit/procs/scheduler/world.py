@@ -19,6 +19,7 @@ from fourstroke.ipc.messages import NO_LOGPROBS, Abort, RemoteKv, Sampling, Tran
 from fourstroke.procs.executor.fake import FakeRunner
 from fourstroke.procs.scheduler.align.readiness import Readiness, Rule
 from fourstroke.procs.scheduler.cache.blocks import blocks_for
+from fourstroke.procs.scheduler.planning.forecast import Forecast
 from fourstroke.procs.scheduler.planning.step import OpenStep
 from fourstroke.procs.scheduler.request import Phase, Request
 from fourstroke.procs.scheduler.results.emission import Emission
@@ -79,6 +80,15 @@ class Events:
                     assert digest not in self.parents.values(), "removed before a child"
             case Cleared():
                 self.parents.clear()
+
+
+def forecast_of(step: OpenStep | None) -> Forecast:
+    """What a forecast should have said of a step."""
+    if step is None:
+        return Forecast(0, 0, 0, 0)
+    of_rows = np.where(step.decodes, 0, 1), np.where(step.decodes, 0, step.counts)
+    decodes = step.decodes.sum(), step.counts[step.decodes].sum()
+    return Forecast(*(int(column.sum()) for column in of_rows), *(int(number) for number in decodes))
 
 
 class World(Driver):
@@ -208,11 +218,26 @@ class World(Driver):
                 self.failing.add(int(self.core.table.rid[row]))
 
     def plan(self) -> OpenStep | None:
+        forecast = self.core.forecast()
+        foreseeable = self._is_foreseeable()
+        preemptions, ended = self.core.statistics.preemptions, len(self.ended)
         step = super().plan()
+        if foreseeable and preemptions == self.core.statistics.preemptions and ended == len(self.ended):
+            assert forecast_of(step) == forecast, "the plan is not what was forecast"
         if step is not None:
             World.planned += 1
             self._look_at(step)
         return step
+
+    def _is_foreseeable(self) -> bool:
+        """Whether the next plan can be forecast: no gate, nobody left out too often, nothing shared, blocks enough."""
+        core = self.core
+        rows = core._decodes.decodable()
+        lengths = core.table.scheduled[rows] + 1 + core._decodes.grants(rows)
+        gated = self.gate or self.policy.delay_factor or core._resets or len(self.pending) == self.depth
+        overdue = core._planner._overdue or (self.policy.prefill_first and core.table.skipped[rows].max(initial=0) >= 8)
+        shares = self.policy.prefix_cache or any(one.siblings for one in core._lives.requests.values())
+        return not (gated or overdue or shares or self.moves or core.table.lacking(rows, lengths).any())
 
     def settle(self) -> None:
         if not self.pending:

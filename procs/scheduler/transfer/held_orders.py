@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Iterable
 
-from ...ipc.messages import KvTransfer
+from ....ipc.messages import KvTransfer
 
 
 class HeldOrders:
