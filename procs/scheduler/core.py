@@ -11,19 +11,20 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections import deque
 from collections.abc import Sequence
 from typing import NamedTuple
 
 import numpy as np
 
 from ...common.errors import ConfigError
-from ...common.types import Finish, TransferOutcome
-from ...ipc.messages import Abort, Detail, Hello, KvTransfer, Opened, ResetCache, RowError, TransferReport
+from ...common.types import Finish
+from ...ipc.messages import Abort, Detail, Hello, KvTransfer, ResetCache, RowError, TransferReport
 from ...ipc.plan import MAX_TOLD_BLOCKS, StepShape, StepSlot
+from .align.agreement import Agreement
 from .align.gate import Gate, Open
 from .cache.blocks import BlockPool, blocks_for
 from .cache.prefix_cache import PrefixCache
+from .cache.resets import Resets
 from .cost import step_cost
 from .deadlines import Deadlines
 from .lives import Lives
@@ -31,6 +32,7 @@ from .planning.admission import Admission
 from .planning.admitter import Admitter
 from .planning.decodes import Decodes
 from .planning.forecast import Forecast, Forecaster
+from .planning.open_steps import OpenSteps
 from .planning.planner import Planner
 from .planning.preemption import Preemption
 from .planning.prefills import Gates, Prefills
@@ -38,7 +40,7 @@ from .planning.step import OpenStep, StepBuilder
 from .planning.step_rows import StepRows
 from .policy import Policy
 from .request import Phase, Request
-from .results.emission import Emission, end_of, last_word
+from .results.emission import Emission, last_word
 from .results.settling import Settling
 from .rows import RowTable
 from .state.checkpoints import Checkpoints
@@ -46,7 +48,7 @@ from .state.state_slots import StateSlots
 from .statistics import CacheStats, SpecStats, Statistics
 from .transfer.connector import Connector, Role
 from .transfer.held_orders import HeldOrders
-from .transfer.reports import Finished
+from .transfer.promotion import Promotion
 from .waiting import WaitingLine
 
 
@@ -99,21 +101,16 @@ class Scheduler:
         )
         self.waiting = WaitingLine()
         self.connector = connector or Connector(Role())
-        self._gate = gate or Open()
-        self._allowed = False
         self._shape = StepShape(policy.max_num_seqs, policy.max_num_batched_tokens, policy.drafts)
-        self._slots = slots
-        self._free_slots = list(range(len(slots)))
-        self._open: deque[OpenStep] = deque()
+        self._open = OpenSteps(self.table, slots, policy.pipeline_depth)
         self._emissions: list[Emission] = []
-        self._resets: list[ResetCache] = []
         self._deadlines = Deadlines()
         self._held_orders = HeldOrders()
         self._arrivals = itertools.count()
         self._last_prefill_s = 0.0
-        self._assemble(policy, hello)
+        self._assemble(policy, hello, gate or Open())
 
-    def _assemble(self, policy: Policy, hello: Hello) -> None:
+    def _assemble(self, policy: Policy, hello: Hello, gate: Gate) -> None:
         """Make the parts, from those that know little to those that use them."""
         table, pool, waiting, statistics = self.table, self.pool, self.waiting, self.statistics
         checkpoints = Checkpoints(table, pool, self.state_slots, policy.state_checkpoint_interval)
@@ -141,8 +138,11 @@ class Scheduler:
             prefill_first=policy.prefill_first,
         )
         self._forecaster = Forecaster(table, waiting, admission, self._decodes, prefills, policy)
+        self._agreement = Agreement(gate, self._forecaster)
+        self._resets = Resets(table, self._lives, self.connector, self.state_slots)
         eos_ids = np.array(hello.eos_token_ids, np.int32)
         self._settling = Settling(table, self._lives, cache, statistics, self.spec_stats, eos_ids)
+        self._promotion = Promotion(table, self._lives, cache, self.connector, self._settling, statistics)
 
     # Requests come and go
 
@@ -233,45 +233,20 @@ class Scheduler:
 
         Every request goes on from its known tokens, at its place.
         """
-        for step in self._open:
-            self._free_slots.append(step.plan.slot)
-        self._open.clear()
+        self._open.forget()
         for row in self.table.in_order().tolist():
             request = self.table.request(row)
             self._preemption.suspend(row)
             self._end_outgrown(request)
         self._lives.forget_transfers()
         self._held_orders.forget()
-        self._forget_cache()
+        self._resets.forget()
 
     # The prefix cache is forgotten
 
     def reset_cache(self, message: ResetCache) -> None:
         """Forget the prefix cache; while requests run, reject that or, with `force`, do it when they have ended."""
-        live = len(self._lives.requests) + self.connector.open
-        if live and not message.force:
-            self._answer_reset(message, Finish.REJECTED, f"{live} requests or transfers are not finished")
-        else:
-            self._resets.append(message)
-            self._reset_if_drained()
-
-    def _reset_if_drained(self) -> None:
-        if not self._resets or self.table.taken or self.connector.open:
-            return
-        self._forget_cache()
-        for message in self._resets:
-            self._answer_reset(message, Finish.STOP)
-        self._resets.clear()
-
-    def _forget_cache(self) -> None:
-        self._lives.let_siblings_go()
-        self.pool.clear()
-        self.state_slots.clear()
-
-    def _answer_reset(self, message: ResetCache, finish: Finish, text: str = "") -> None:
-        opened = Opened(message.rid, 0, 0, message.ticket)
-        ended = end_of(message.rid, finish, Detail(message.rid, text) if text else None)
-        self._emissions.append(Emission((opened,), ended=ended))
+        self._emissions += self._resets.ask(message)
 
     # Transfers of KV
 
@@ -286,66 +261,24 @@ class Scheduler:
         """
         orders = self.connector.take_orders()
         if orders:
-            generation = self.table.generation
-            writing = [step.plan.step for step in self._open if (generation[step.rows] != step.generations).any()]
-            self._held_orders.put(orders, after=max(writing, default=-1))
-        return self._held_orders.take(self._open[0].plan.step if self._open else math.inf)
-
-    def _take_finished_transfers(self, now: float) -> None:
-        """Promote the requests whose KV has come, and free what was sent; before all gates."""
-        self.connector.due(now)
-        received = []
-        for finished in self.connector.take_finished():
-            if not self._lives.unfence((finished.rid, finished.epoch)):
-                request = self._lives.requests[finished.rid]
-                assert request.phase is Phase.PARKED and request.attempt == finished.epoch
-                if finished.outcome is TransferOutcome.RECEIVED:
-                    received.append(request)
-                else:
-                    self._receive_failed(request, finished, now)
-        if received:
-            self._promote(received, now)
-
-    def _promote(self, requests: Sequence[Request], now: float) -> None:
-        """The KV of parked requests is there: they go on as if it had been computed here."""
-        table = self.table
-        facts = [
-            (one.row, self.connector.match(one.prompt_tokens, remote), one.prompt_tokens, remote.first_token)
-            for one in requests
-            if (remote := one.remote) is not None
-        ]
-        rows, received, prompt, first = np.array(facts).T
-        has_room = table.length[rows] < table.token_limit[rows]
-        has_token = has_room & (first >= 0) & (received >= prompt) & (prompt == table.length[rows])
-        table.unpark(rows)
-        table.committed[rows] = np.where(has_token, received, np.minimum(received, table.target[rows] - 1))
-        table.begun[rows] = table.committed[rows]
-        self._cache.publish(rows)
-        if has_token.any():
-            self._emissions.append(self._settling.take_first(rows[has_token], first[has_token].astype(np.int32), now))
-
-    def _receive_failed(self, request: Request, finished: Finished, now: float) -> None:
-        """The request goes back to its place, to be prefilled here, or ends."""
-        self.statistics.transfers_failed += 1
-        self._lives.receive_failed(request)
-        if self.connector.fail:
-            self._lives.end(request, Finish.ERROR, now)
-            self._say_last(request, Finish.ERROR, f"the KV of its prompt did not arrive: {finished.detail}")
+            self._held_orders.put(orders, after=self._open.last_stray)
+        return self._held_orders.take(self._open.first_unsettled)
 
     # Steps go out and come back
 
     def plan(self, now: float) -> OpenStep | None:
         """The next step, or None if there is nothing to do or the pipeline is full."""
         self._lives.let_ended_go()
-        self._take_finished_transfers(now)
+        self._emissions += self._promotion.take_finished(now)
         self._expire(now)
-        self._reset_if_drained()
-        if len(self._open) >= self.policy.pipeline_depth:
+        self._emissions += self._resets.done_if_drained()
+        if self._open.full:
             return None
-        prefills = self._may_prefill(now)
+        prefills = self._agreement.may_prefill(now)
+        slot_number, slot = self._open.next_slot
         while True:
-            builder = StepBuilder(self._slots[self._free_slots[-1]], self._shape)
-            gates = Gates(prefills, fresh=self._admits_fresh(now), admissions=not self._resets)
+            builder = StepBuilder(slot, self._shape)
+            gates = Gates(prefills, fresh=self._admits_fresh(now), admissions=not self._resets.pending)
             preemptions = self.statistics.preemptions
             self._planner.fill(builder, gates, idle=not self._open, now=now)
             if not builder.empty:
@@ -353,33 +286,23 @@ class Scheduler:
             # Others have room now if the row that filled the pool has ended, if the only row that the budget held
             # gave itself up, or if blocks that wait for somebody are free.
             if self._end_exhausted(now):
-                self._reset_if_drained()
+                self._emissions += self._resets.done_if_drained()
             elif self.statistics.preemptions == preemptions and (self._open or not self._lives.let_siblings_go()):
                 return None
         self._end_exhausted(now)
-        step = builder.finish(self.statistics.steps_planned, self._free_slots.pop(), self.table, now)
-        rows = step.rows
-        self.table.in_flight[rows] += step.counts
-        self.table.open_tokens[rows] += step.samples
-        self.table.open_steps[rows] += 1
-        self._open.append(step)
+        step = builder.finish(self.statistics.steps_planned, slot_number, self.table, now)
+        self._open.push(step)
         self.statistics.add_step(builder.prefill_tokens, step_cost(step.starts, step.counts))
         return step
 
-    def _may_prefill(self, now: float) -> bool:
-        """What the ranks have agreed on. To be asked once a step."""
-        allowed, self._allowed = self._allowed, False
-        return allowed or isinstance(self._gate, Open) or self._gate.allow(self._forecaster.readiness(now), now)
-
     def agree(self, now: float) -> None:
         """Answer ranks that wait for this one, which plans nothing now. What they allow is done by the next plan."""
-        view = self._forecaster.readiness(now)
-        self._allowed = (self._gate.allow(view, now) and view.prefillable) or self._allowed
+        self._agreement.answer(now)
 
     @property
     def held(self) -> bool:
         """Whether prefills wait for other ranks, and no step is open whose end would be the time to ask again."""
-        return not self._gate.last.allows and not self._open and self.alive
+        return self._agreement.refused and not self._open and self.alive
 
     def _admits_fresh(self, now: float) -> bool:
         """Whether fresh requests have waited so long that many of them can be prefilled together."""
@@ -401,15 +324,14 @@ class Scheduler:
     @property
     def next_settled(self) -> OpenStep | None:
         """The step whose results come next: they come in the order of planning."""
-        return self._open[0] if self._open else None
+        return self._open.oldest
 
     def settle(self, errors: Sequence[RowError], now: float) -> None:
         """Take in the results of the oldest open step, which lie in its slot, and its failures."""
-        step = self._open.popleft()
+        step, slot = self._open.pop()
         if step.has_prefill:
             self._last_prefill_s = now - step.planned_s
-        self._emissions += self._settling.settle(step, self._slots[step.plan.slot], errors, now)
-        self._free_slots.append(step.plan.slot)
+        self._emissions += self._settling.settle(step, slot, errors, now)
 
     def take_emissions(self) -> list[Emission]:
         """What output has to be told, since the last time."""
@@ -426,8 +348,8 @@ class Scheduler:
     def alive(self) -> bool:
         """Whether anything is left to do: a request, an open step, a transfer, a word for output."""
         return bool(
-            self._lives.requests or self._open or self.connector.open or self._lives.fenced
-            or self._emissions or self._resets
+            self._lives.requests or len(self._open) or self.connector.open or self._lives.fenced
+            or self._emissions or self._resets.pending
         )  # fmt: skip
 
     def counts(self) -> Counts:
@@ -445,17 +367,4 @@ class Scheduler:
         slots = self.table.state_slot
         self.state_slots.check(slots[slots >= 0].tolist())
         assert sum(self.counts()) == len(self._lives.requests), "requests were lost"
-        assert len(self._open) + len(self._free_slots) == len(self._slots), "step slots were lost"
-        self._check_open_steps()
-
-    def _check_open_steps(self) -> None:
-        table = self.table
-        tokens, samples, steps = (np.zeros_like(table.in_flight) for _ in range(3))
-        for step in self._open:
-            alive = table.generation[step.rows] == step.generations
-            rows = step.rows[alive]
-            tokens[rows] += step.counts[alive]
-            samples[rows] += step.samples[alive]
-            steps[rows] += 1
-        assert (tokens == table.in_flight).all(), "in_flight differs from the open steps"
-        assert (samples == table.open_tokens).all() and (steps == table.open_steps).all()
+        self._open.check()

@@ -234,7 +234,7 @@ class World(Driver):
         core = self.core
         rows = core._decodes.decodable()
         lengths = core.table.scheduled[rows] + 1 + core._decodes.grants(rows)
-        gated = self.gate or self.policy.delay_factor or core._resets or len(self.pending) == self.depth
+        gated = self.gate or self.policy.delay_factor or core._resets.pending or len(self.pending) == self.depth
         overdue = core._planner._overdue or (self.policy.prefill_first and core.table.skipped[rows].max(initial=0) >= 8)
         shares = self.policy.prefix_cache or any(one.siblings for one in core._lives.requests.values())
         return not (gated or overdue or shares or self.moves or core.table.lacking(rows, lengths).any())
