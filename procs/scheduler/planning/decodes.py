@@ -37,10 +37,10 @@ class Decodes:
         rows = self.decodable()
         if builder.has_prefill or not builder.empty:
             rows = rows[[row not in builder for row in rows.tolist()]]
-        if overdue_only:
-            rows = rows[table.skipped[rows] >= MAX_SKIPPED]
+        rows = self._longest_overdue(rows) if overdue_only else self._in_turn(rows)
         served, grants = self._within_budget(self._tellable(builder, rows), builder.left)
         if not overdue_only:
+            self._remember(rows, len(served))
             table.skipped[rows] += 1
         table.skipped[served] = 0
         if not table.grow(served, table.scheduled[served] + 1 + grants):
@@ -76,18 +76,30 @@ class Decodes:
         tellable: Rows = rows[told]
         return tellable
 
-    def _within_budget(self, rows: Rows, left: int) -> tuple[Rows, Counts]:
-        """The rows that `left` tokens hold, with their grants, of which the last is cut to fit.
+    def _longest_overdue(self, rows: Rows) -> Rows:
+        """Those that were left out too often, most often first."""
+        skipped = self._table.skipped[rows]
+        order = np.argsort(-skipped, kind="stable")
+        overdue: Rows = rows[order[skipped[order] >= MAX_SKIPPED]]
+        return overdue
 
-        If they do not hold all, the next step goes on behind the last one served.
-        """
-        if self._last_served >= 0:
-            behind = int(np.searchsorted(self._table.arrival[rows], self._last_served, side="right"))
-            rows = np.roll(rows, -behind)
+    def _in_turn(self, rows: Rows) -> Rows:
+        """The rows in order of arrival, from behind the last one served if the last step had not room for all."""
+        behind = int(np.searchsorted(self._table.arrival[rows], self._last_served, side="right"))
+        return np.roll(rows, -behind) if self._last_served >= 0 else rows
+
+    def _remember(self, rows: Rows, served: int) -> None:
+        """So many of the rows, the first ones, are served: the next step goes on behind them."""
+        if served == len(rows):
+            self._last_served = -1
+        elif served:
+            self._last_served = int(self._table.arrival[rows[served - 1]])
+
+    def _within_budget(self, rows: Rows, left: int) -> tuple[Rows, Counts]:
+        """The first rows that `left` tokens hold, with their grants, of which the last is cut to fit."""
         grants = self.grants(rows) if self._drafts else np.zeros(len(rows), np.int64)
         before = np.cumsum(1 + grants) - (1 + grants)
         count = int(np.count_nonzero(before < left))
-        self._last_served = int(self._table.arrival[rows[count - 1]]) if 0 < count < len(rows) else -1
         rows, grants = rows[:count], grants[:count]
         if count:
             grants[-1] = min(grants[-1], left - before[count - 1] - 1)

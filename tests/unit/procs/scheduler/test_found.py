@@ -121,3 +121,17 @@ def test_blocks_that_an_open_step_writes_are_not_yet_sent():
     assert driver.core.take_transfers() == []
     driver.settle()
     assert [order.action for order in driver.core.take_transfers()] == [TransferAction.SEND]
+
+
+def test_no_decode_starves_where_prefills_come_first_and_the_budget_holds_few():
+    """Twelve that decode and a budget of 1: whoever was left out most often is next, so all come equally far."""
+    driver = consumer(rows=12, blocks=100, budget=1, prefill_first=True)
+    for rid in range(12):
+        driver.submit(rid, [20, 21], remote=elsewhere(first_token=50))
+    driver.plan()
+    for rid in range(12):
+        driver.arrive(rid)
+    for _ in range(12 * 5):
+        driver.turn()
+    counts = [len(driver.outputs[rid]) for rid in range(12)]
+    assert max(counts) - min(counts) <= 1

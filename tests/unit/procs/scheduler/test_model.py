@@ -121,6 +121,11 @@ class Anything(RuleBasedStateMachine):
     def reset(self, force):
         self.world.reset(force)
 
+    @precondition(lambda self: self.world.gate)
+    @rule()
+    def agree(self):
+        self.world.agree()
+
     @precondition(lambda self: self.world.moves)
     @rule(ticks=st.integers(1, 5))
     def tick(self, ticks):

@@ -19,6 +19,7 @@ from fourstroke.ipc.messages import NO_LOGPROBS, Abort, RemoteKv, Sampling, Tran
 from fourstroke.procs.executor.fake import FakeRunner
 from fourstroke.procs.scheduler.align.readiness import Readiness, Rule
 from fourstroke.procs.scheduler.cache.blocks import blocks_for
+from fourstroke.procs.scheduler.planning.decodes import MAX_SKIPPED
 from fourstroke.procs.scheduler.planning.forecast import Forecast
 from fourstroke.procs.scheduler.planning.step import OpenStep
 from fourstroke.procs.scheduler.request import Phase, Request
@@ -98,6 +99,7 @@ class World(Driver):
     """
 
     planned = 0
+    worst = []
 
     def __init__(self, *, seed: int = 0, refusals: int = 0, workers: int = 0, fails: bool = False, **setup) -> None:
         self.moves = workers > 0
@@ -187,6 +189,11 @@ class World(Driver):
 
     def preempt(self, rid: int) -> None:
         self.core.preempt(rid)
+        self.take()
+
+    def agree(self) -> None:
+        """Other ranks want to know whether this one prefills."""
+        self.core.agree(self.now)
         self.take()
 
     def tick(self) -> None:
@@ -314,6 +321,7 @@ class World(Driver):
         assert (step.counts[step.decodes] == 1 + step.drafts[step.decodes]).all() and (step.counts > 0).all()
         assert (step.drafts <= np.where(step.decodes, policy.drafts, 0)).all()
         assert table.running[step.rows].all() and (step.samples | ~step.decodes).all()
+        assert table.skipped[table.in_order()].max() <= MAX_SKIPPED + policy.max_num_seqs, "a decode starves"
         columns = zip(step.rows, step.starts, step.counts, step.drafts, step.decodes, self.tokens_of(step), strict=True)
         incoming, all_written = self.movers.incoming, set()
         for row, start, count, drafts, decodes, given in columns:
@@ -353,11 +361,14 @@ class World(Driver):
 
     def run_out(self) -> None:
         """Go on until nothing is left; then everything is free, and everybody was told what was to be told."""
-        for _ in range(self.patience):
+        patience = self.patience
+        turns = 0
+        while self.core.alive:
+            assert turns < patience, f"{self.core.counts()} are left after {turns} turns"
             self.now += 0.25
-            if not self.turn():
-                break
-        assert not self.core.alive, f"{self.core.counts()} are left"
+            self.turn()
+            turns += 1
+        World.worst.append((turns, patience))
         self.check_end()
 
     def check_end(self) -> None:
