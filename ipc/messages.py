@@ -110,6 +110,12 @@ class RemoteKv:
     first_token: int = -1
     drafts: tuple[int, ...] = ()
 
+    def __post_init__(self) -> None:
+        if not all(-1 <= token < MAX_TOKENS for token in (self.first_token, *self.drafts)) or -1 in self.drafts:
+            raise ValueError(f"a first token of {self.first_token} and {len(self.drafts)} drafts")
+        if len(self.blocks) % 4 or self.transfer < 0:
+            raise ValueError(f"{len(self.blocks)} bytes of blocks in transfer {self.transfer}")
+
 
 @dataclass(frozen=True, slots=True)
 class Submit:

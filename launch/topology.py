@@ -137,12 +137,17 @@ def _segments(config: Config, processes: tuple[ProcessSpec, ...]) -> tuple[Segme
     for scheduler in (process.name for process in processes if process.role == "scheduler"):
         segments += [
             SegmentSpec(ring_name("ingest0", scheduler), ring_bytes(PROMPT_RING_TOKENS)),
-            SegmentSpec(ring_name(scheduler, "output0"), ring_bytes(TOKEN_RING_TOKENS)),
+            SegmentSpec(ring_name(scheduler, "output0"), ring_bytes(_token_ring(config))),
             SegmentSpec(steps_name(scheduler), steps.memory_bytes(slots_for_depth(config.pipeline_depth))),
         ]
     if config.aligned:
         segments.append(SegmentSpec(SEGMENT, ballot_bytes(config.data_parallel_size)))
     return tuple(segments)
+
+
+def _token_ring(config: Config) -> int:
+    """The tokens of the ring to output: what a step can sample must fit, whatever it is."""
+    return max(TOKEN_RING_TOKENS, 2 * config.max_num_seqs * (1 + config.num_speculative_tokens))
 
 
 def board_names(processes: tuple[ProcessSpec, ...]) -> tuple[str, ...]:

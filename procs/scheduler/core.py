@@ -108,6 +108,7 @@ class Scheduler:
         self._held_orders = HeldOrders()
         self._arrivals = itertools.count()
         self._last_prefill_s = 0.0
+        self._last_settled_s = -math.inf
         self._assemble(policy, hello, gate or Open())
 
     def _assemble(self, policy: Policy, hello: Hello, gate: Gate) -> None:
@@ -137,9 +138,9 @@ class Scheduler:
             statistics,
             prefill_first=policy.prefill_first,
         )
-        self._forecaster = Forecaster(table, waiting, admission, self._decodes, prefills, policy)
-        self._agreement = Agreement(gate, self._forecaster)
         self._resets = Resets(table, self._lives, self.connector, self.state_slots)
+        self._forecaster = Forecaster(table, waiting, admission, self._decodes, prefills, self._resets, policy)
+        self._agreement = Agreement(gate, self._forecaster)
         eos_ids = np.array(hello.eos_token_ids, np.int32)
         self._settling = Settling(table, self._lives, cache, statistics, self.spec_stats, eos_ids)
         self._promotion = Promotion(table, self._lives, cache, self.connector, self._settling, statistics)
@@ -211,8 +212,9 @@ class Scheduler:
     def _say_last(self, request: Request, finish: Finish, text: str = "") -> None:
         self._emissions.append(last_word(request, finish, Detail(request.rid, text) if text else None))
 
-    def _expire(self, now: float) -> None:
-        """End the requests that are past their deadline."""
+    def expire(self, now: float) -> None:
+        """End the requests that are past their deadline, and cancel the transfers that are."""
+        self.connector.due(now)
         for rid in self._deadlines.due(now):
             request = self._lives.requests.get(rid)
             if request is not None:
@@ -270,7 +272,7 @@ class Scheduler:
         """The next step, or None if there is nothing to do or the pipeline is full."""
         self._lives.let_ended_go()
         self._emissions += self._promotion.take_finished(now)
-        self._expire(now)
+        self.expire(now)
         self._emissions += self._resets.done_if_drained()
         if self._open.full:
             return None
@@ -287,13 +289,17 @@ class Scheduler:
             # gave itself up, or if blocks that wait for somebody are free.
             if self._end_exhausted(now):
                 self._emissions += self._resets.done_if_drained()
-            elif self.statistics.preemptions == preemptions and (self._open or not self._lives.let_siblings_go()):
+            elif self.statistics.preemptions == preemptions and (self._open or not self._let_go(prefills)):
                 return None
         self._end_exhausted(now)
         step = builder.finish(self.statistics.steps_planned, slot_number, self.table, now)
         self._open.push(step)
         self.statistics.add_step(builder.prefill_tokens, step_cost(step.starts, step.counts))
         return step
+
+    def _let_go(self, prefills: bool) -> bool:
+        """Give up what is held for choices that wait, unless they only wait for a gate; false if nothing was held."""
+        return (prefills or self._resets.pending) and self._lives.let_siblings_go()
 
     def agree(self, now: float) -> None:
         """Answer ranks that wait for this one, which plans nothing now. What they allow is done by the next plan."""
@@ -329,8 +335,9 @@ class Scheduler:
     def settle(self, errors: Sequence[RowError], now: float) -> None:
         """Take in the results of the oldest open step, which lie in its slot, and its failures."""
         step, slot = self._open.pop()
-        if step.has_prefill:
-            self._last_prefill_s = now - step.planned_s
+        if step.has_prefill:  # it ran from when the one before had ended
+            self._last_prefill_s = now - max(step.planned_s, self._last_settled_s)
+        self._last_settled_s = now
         self._emissions += self._settling.settle(step, slot, errors, now)
 
     def take_emissions(self) -> list[Emission]:

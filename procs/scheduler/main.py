@@ -127,6 +127,7 @@ class SchedulerLoop:
         for inbox, prompts in self._ingests.items():
             for message in inbox.drain():
                 self._hear_ingest(core, inbox, prompts, message)
+        core.expire(self._clock())
         self._emit(core)
         while self._may_plan(core) and (step := core.plan(self._clock())) is not None:
             self._to_executor.send(step.plan)

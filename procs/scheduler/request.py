@@ -45,6 +45,7 @@ class Request:
     rises when it is preempted and when it ends: late reports about an earlier attempt are void. `suspended`: it
     has run and lost its row, by preemption or with the executor. `opened`: output has heard of it. `scored_tokens`:
     so many tokens of the prompt have their log-probabilities; the first has none.
+    `computed_tokens`: those whose KV it had when it lost its row.
     Times are of the monotonic clock, in seconds.
     """
 
@@ -81,6 +82,7 @@ class Request:
     bypassed: int = 0
     transfer_failed: bool = False
     scored_tokens: int = 1
+    computed_tokens: int = 0
 
     @property
     def waits(self) -> bool:

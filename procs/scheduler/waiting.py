@@ -76,8 +76,3 @@ class WaitingLine:
         """When the oldest fresh request arrived."""
         firsts = [next(iter(line), None) for line in self._fresh.values()]
         return min((one.arrived_s for one in firsts if one is not None), default=None)
-
-    def fresh(self) -> Iterator[Request]:
-        """Those that were never admitted."""
-        for line in self._fresh.values():
-            yield from line.requests.values()

@@ -24,7 +24,7 @@ class PrefixCache:
     def __init__(self, table: RowTable, pool: BlockPool, *, enabled: bool, tells: bool) -> None:
         self._table = table
         self._pool = pool
-        self._enabled = enabled
+        self.enabled = enabled
         self._tells = tells
 
     def publish(self, rows: Rows) -> None:
@@ -36,12 +36,12 @@ class PrefixCache:
             return
         rows, firsts, ends = rows[due], published[due], full[due]
         spans = list(zip(table.requests_of(rows), rows.tolist(), firsts.tolist(), ends.tolist(), strict=True))
-        if self._enabled:
+        if self.enabled:
             self._extend_chains(spans)
         chains = [self._chain(*span) for span in spans]
         self._pool.publish(*chains)
         for (request, _, first, _), chain in zip(spans, chains, strict=True):
-            self._hold_for_siblings(request, chain.ids, first)
+            self.hold_for_siblings(request, chain.ids, first)
         table.published[rows] = firsts + [len(chain.ids) for chain in chains]
 
     def _chain(self, request: Request, row: int, first: int, end: int) -> Chain:
@@ -77,8 +77,8 @@ class PrefixCache:
 
     # Choices of one prompt
 
-    def _hold_for_siblings(self, request: Request, blocks: np.ndarray, first: int) -> None:
-        """Hold computed blocks of a prompt for its choices that were never admitted."""
+    def hold_for_siblings(self, request: Request, blocks: np.ndarray, first: int) -> None:
+        """Hold computed blocks of a prompt, from block `first` on, for its choices that were never admitted."""
         siblings = request.siblings
         if siblings is None or not siblings.fresh or first != len(siblings.held):
             return

@@ -109,7 +109,7 @@ class Admission:
             free - promised - headroom,
             min(self._cap, self._max_rows) - taken,
             self._state_slots.free,
-            taken,
+            len(rows),
             told,
             prefills,
         )
@@ -145,7 +145,6 @@ class Admission:
         ledger.free -= probe.target
         ledger.spare -= probe.target + probe.headroom
         ledger.rows -= 1
-        ledger.running += 1
         ledger.state_slots -= request.needs_state
 
     def spend(self, request: Request, probe: Probe, ledger: Ledger, tokens: int, blocks: int) -> None:

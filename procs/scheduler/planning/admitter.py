@@ -51,8 +51,11 @@ class Admitter:
         if request.needs_state:
             slot = self._checkpoints.take_slot(request, builder, hits, probe.found)
         table.admit(request, blocks, slot)
-        if not request.admitted:
+        if request.admitted:
+            self._statistics.recomputed_tokens += max(0, request.computed_tokens - hits * table.block_size)
+        else:
             self._count(request, hits * table.block_size, now)
+        self._cache.hold_for_siblings(request, blocks, 0)
 
     def _count(self, request: Request, cached_tokens: int, now: float) -> None:
         """Book a first admission."""
@@ -61,7 +64,7 @@ class Admitter:
         statistics = self._statistics
         statistics.admissions += 1
         statistics.queue_seconds += round(1e9 * max(0.0, now - request.arrived_s))
-        if request.digests is not None:
+        if self._cache.enabled and request.takes_hits:
             self._cache_stats.update(cached_tokens, request.prompt_tokens)
         self._cache.leave(request)
 

@@ -35,10 +35,11 @@ class Decodes:
         """Put into the step what its budget holds. Rows that need a block may take it from others by preemption."""
         table = self._table
         rows = self.decodable()
-        if builder.has_prefill or not builder.empty:
+        if not builder.empty:
             rows = rows[[row not in builder for row in rows.tolist()]]
+        rows = self._tellable(builder, rows)
         rows = self._longest_overdue(rows) if overdue_only else self._in_turn(rows)
-        served, grants = self._within_budget(self._tellable(builder, rows), builder.left)
+        served, grants = self._within_budget(rows, builder.left)
         if not overdue_only:
             self._remember(rows, len(served))
             table.skipped[rows] += 1
@@ -71,7 +72,7 @@ class Decodes:
         untold = self._table.blocks[rows] - self._table.sent_blocks[rows]
         if not untold.any():
             return rows
-        told = np.cumsum(untold) <= builder.told_left
+        told = (untold == 0) | (np.cumsum(untold) <= builder.told_left)
         builder.told_left -= int(untold[told].sum())
         tellable: Rows = rows[told]
         return tellable

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from ..align.readiness import Readiness
+from ..cache.resets import Resets
 from ..policy import Policy, TwoBatch
 from ..rows import RowTable
 from ..waiting import WaitingLine
@@ -44,6 +45,7 @@ class Forecaster:
         admission: Admission,
         decodes: Decodes,
         prefills: Prefills,
+        resets: Resets,
         policy: Policy,
     ) -> None:
         self._table = table
@@ -51,6 +53,7 @@ class Forecaster:
         self._admission = admission
         self._decodes = decodes
         self._prefills = prefills
+        self._resets = resets
         self._policy = policy
 
     def forecast(self) -> Forecast:
@@ -101,7 +104,7 @@ class Forecaster:
         """The prefills that fit into so many tokens."""
         ledger = self._admission.ledger(self._policy.max_num_batched_tokens, tokens)
         sizes = []
-        for decision in self._prefills.decide(ledger, Gates()):
+        for decision in self._prefills.decide(ledger, Gates(admissions=not self._resets.pending)):
             match decision:
                 case Chunk(_, size) | Admit(_, _, size):
                     sizes.append(size)

@@ -47,7 +47,8 @@ class OpenSteps:
 
     def push(self, step: OpenStep) -> None:
         """A step goes out."""
-        assert self._free_slots.pop() == step.plan.slot
+        slot = self._free_slots.pop()
+        assert slot == step.plan.slot
         self._table.in_flight[step.rows] += step.counts
         self._table.open_tokens[step.rows] += step.samples
         self._table.open_steps[step.rows] += 1

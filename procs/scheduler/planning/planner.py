@@ -6,6 +6,7 @@ prompts go first and decodes get the rest. Decodes that find no block preempt ot
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Iterable
 
 from ..request import Request
@@ -54,7 +55,7 @@ class Planner:
         """Put into a step what the budget holds. `idle`: no step is open, so nothing else will free blocks."""
         before = self._statistics.preemptions
         if self._overdue is not None:
-            self._serve_overdue(builder, gates, now)
+            gates = self._serve_overdue(self._overdue, builder, gates, now)
         if self._prefill_first:
             self._decodes.plan(builder, overdue_only=True)
             blocked = self._plan_prefills(builder, gates, now)
@@ -69,12 +70,15 @@ class Planner:
         if self._statistics.preemptions == before and not builder.empty:
             self._admission.stepped()
 
-    def _serve_overdue(self, builder: StepBuilder, gates: Gates, now: float) -> None:
-        """First of all the prompt that has let others pass too often."""
-        request, self._overdue = self._overdue, None
-        if request is not None and request.waits:
+    def _serve_overdue(self, request: Request, builder: StepBuilder, gates: Gates, now: float) -> Gates:
+        """First of all the prompt that has let others pass too often; while it does not fit nobody is admitted."""
+        if request.waits:
             ledger = self._admission.ledger(builder.budget, builder.left, told=builder.told_left)
             self._act(builder, self._prefills.decide(ledger, gates, only=request), ledger, now)
+        if request.waits:
+            return dataclasses.replace(gates, admissions=False)
+        self._overdue = None
+        return gates
 
     def _plan_prefills(self, builder: StepBuilder, gates: Gates, now: float) -> bool:
         """True if a running prefill finds no blocks."""

@@ -64,7 +64,7 @@ class Preemption:
     def suspend(self, row: int) -> None:
         """Take a row's blocks and state. Its request waits to be admitted again."""
         request = self._table.request(row)
-        self._statistics.recomputed_tokens += int(self._table.committed[row])
+        request.computed_tokens = int(self._table.committed[row])
         self._checkpoints.release(row)
         request.tokens = self._table.release(row)
         request.attempt += 1

@@ -96,13 +96,13 @@ class StepBuilder:
         self._slot.block_id[self._blocks : end] = ids
         self._blocks = end
 
-    def decode(self, rows: Rows, starts: Counts, grants: Counts | int, deltas: Counts | int = 0) -> None:
+    def decode(self, rows: Rows, starts: Counts, grants: Counts, deltas: Counts) -> None:
         """The token that each row sampled last, at position starts[i], and grants[i] drafts for it."""
         if not len(rows):
             return
         self._decodes.append((self._rows, self._rows + len(rows)))
         self._add(rows, starts, 1 + grants, grants, SAMPLES | LAST, NO_TOKEN, deltas)
-        self.left -= len(rows) + int(np.sum(grants)) * (1 if np.ndim(grants) else len(rows))
+        self.left -= len(rows) + int(grants.sum())
 
     def host_decode(self, rows: Rows, starts: Counts, tokens: Tokens, drafts: Counts, deltas: Counts) -> None:
         """Last tokens and drafts that the executor does not have: `tokens` has 1 + drafts[i] of each, in this order."""

@@ -53,7 +53,10 @@ class Promotion:
         return emissions + self._promote(received, now) if received else emissions
 
     def _promote(self, requests: Sequence[Request], now: float) -> list[Emission]:
-        """The KV of parked requests is there: they go on as if it had been computed here."""
+        """The KV of parked requests is there: they go on as if it had been computed here.
+
+        A first token that came with it has no log-probability: who wants one has it sampled here.
+        """
         table = self._table
         facts = [
             (one.row, self._connector.match(one.prompt_tokens, remote), one.prompt_tokens, remote.first_token)
@@ -61,7 +64,7 @@ class Promotion:
             if (remote := one.remote) is not None
         ]
         rows, received, prompt, first = np.array(facts).T
-        has_room = table.length[rows] < table.token_limit[rows]
+        has_room = (table.length[rows] < table.token_limit[rows]) & ~table.wants_logprobs[rows]
         has_token = has_room & (first >= 0) & (received >= prompt) & (prompt == table.length[rows])
         table.unpark(rows)
         table.committed[rows] = np.where(has_token, received, np.minimum(received, table.target[rows] - 1))

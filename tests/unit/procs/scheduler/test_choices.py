@@ -16,7 +16,7 @@ from fourstroke.ipc.ring import TokenRing, ring_bytes
 from fourstroke.procs.executor.fake import continuation
 from fourstroke.procs.scheduler.arrivals import requests_of
 
-from .driver import GREEDY, Driver
+from .driver import GREEDY, Driver, Switch
 from .remote import blocks_of, prompt, rids, row_of
 
 
@@ -268,3 +268,28 @@ def test_choices_are_shared_with_nobody_where_there_is_no_cache():
     assert driver.core.pool.index_size == 0
     driver.submit(5, prompt(1, 9), max_tokens=1)
     assert driver.counts_of(driver.plan()) == [9]
+
+
+def test_a_hit_of_the_first_choice_is_held_for_the_others():
+    """The first resumes from the cache; the second, admitted when that was thrown out, computes the last block only."""
+    driver = Driver(cache=True, rows=1, blocks=30, budget=256)
+    driver.submit(9, prompt(9, 13), max_tokens=1)
+    driver.run()
+    driver.submit([1, 2], [*prompt(9, 13)[:12], *prompt(8, 28)], max_tokens=2)
+    driver.run()
+    assert driver.core.statistics.prompt_tokens == 13 + 28 + 4
+    assert driver.opened == {9: 0, 1: 12, 2: 36}
+
+
+def test_a_gate_that_is_shut_throws_nothing_away():
+    """The first choice is aborted after its prefill, and a plan that may not prefill leaves its blocks to the others."""
+    gate = Switch()
+    driver = Driver(gate=gate, blocks=100)
+    driver.submit([1, 2, 3, 4], prompt(1, 40), max_tokens=4)
+    driver.turn()
+    driver.abort(1)
+    gate.open = False
+    assert driver.plan() is None
+    gate.open = True
+    driver.run()
+    assert driver.core.statistics.prompt_tokens == 40 + 3 * 4

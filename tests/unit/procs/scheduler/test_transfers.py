@@ -347,3 +347,13 @@ def test_a_pinned_request_waits_for_the_end_of_its_save():
     step = driver.plan()
     assert (driver.ended[1].finish, driver.ended[1].detail) == (Finish.LENGTH, "kv_capacity")
     assert (rids(driver, step), blocks_of(driver, 2)) == ([2], [own])
+
+
+def test_who_wants_logprobs_samples_the_first_token_here():
+    """A token that came with the KV has no log-probability: each emitted token has its entry."""
+    driver = consumer()
+    driver.submit(1, prompt(1, 8), max_tokens=3, sampling=Sampling(0.0, 0, 1.0, 0.0, logprobs=0), remote=elsewhere(77))
+    driver.plan()
+    driver.arrive(1)
+    driver.run()
+    assert driver.outputs[1] == continuation(prompt(1, 8), 3)
