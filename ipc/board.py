@@ -75,7 +75,11 @@ COLUMNS: dict[str, tuple[Column, ...]] = {
         Column("transfers_open", "gauge", "KV transfers on their way"),
         Column("transfers_failed", "counter", "KV transfers that failed, so that a prompt was prefilled here"),
         Column("transfer_reports_dropped", "counter", "Reports about KV transfers that fit none"),
-        Column("alignment_held", "counter", "Plans whose prefills waited for other engines"),
+        Column(
+            "alignment_held",
+            "counter",
+            "Answers of the group that prefills are to wait, those to early questions included",
+        ),
         Column("alignment_errors", "counter", "Plans on which the engines did not agree, so that prefills went ahead"),
         Column("late_results", "counter", "Results of rows that had ended or been preempted"),
         Column("token_ring_tokens", "gauge", "Tokens in the ring to output"),

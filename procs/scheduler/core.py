@@ -366,12 +366,17 @@ class Scheduler:
         """What the next plan would do."""
         return self._forecaster.forecast()
 
+    def check_counts(self) -> None:
+        """Compare what is counted, which costs little however much is cached; raises AssertionError."""
+        assert sum(self.counts()) == len(self._lives.requests), "requests were lost"
+        self.pool.check_counts()
+        self._open.check()
+
     def check(self) -> None:
-        """Compare all books; raises AssertionError."""
+        """Compare all books; raises AssertionError. With 160,000 blocks in the cache it takes 70 ms."""
+        self.check_counts()
         self.table.check()
         self.pool.check(self._lives.held_blocks())
         self.connector.check()
         slots = self.table.state_slot
         self.state_slots.check(slots[slots >= 0].tolist())
-        assert sum(self.counts()) == len(self._lives.requests), "requests were lost"
-        self._open.check()

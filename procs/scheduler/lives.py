@@ -165,7 +165,7 @@ class Lives:
 
     def let_siblings_go(self) -> bool:
         """Hold no blocks for choices that wait; true if some were held."""
-        return sum(self._cache.let_go(request) for request in self._waiting) > 0
+        return sum(self._cache.let_go(request) for request in self._waiting.walk()) > 0
 
     def held_blocks(self) -> Column:
         """All blocks that anybody holds, with repetition."""

@@ -49,6 +49,9 @@ log = logging.getLogger("fourstroke")
 MAX_WAITING_EMISSIONS = 64
 """So many steps' tokens may wait for room in the ring or on the wire to output; then planning stops."""
 
+CHECK_EVERY_S = 60.0
+"""All books are compared when the last request ends, but not more often than this: they grow with the cache."""
+
 MAX_TICKET_BYTES = 1 << 20
 """An Emit carries at most so many bytes of tickets and one more ticket: a frame has a largest size."""
 
@@ -99,6 +102,7 @@ class SchedulerLoop:
         self._rank: Rank | None = None
         self._gate: Gate | None = None
         self._unsent: deque[Emission] = deque()
+        self._check_due_s = -math.inf
 
     @property
     def output_is_behind(self) -> bool:
@@ -138,7 +142,7 @@ class SchedulerLoop:
         self._emit(core)
         self._log_statistics(core)
         if was_alive and not core.alive:
-            core.check()
+            self._check(core)
 
     def _may_plan(self, core: Scheduler) -> bool:
         """Whether output has room, and there is a reason to plan if others have to take part in that."""
@@ -235,6 +239,14 @@ class SchedulerLoop:
                     emission.prompt_logprobs,
                 )
             )
+
+    def _check(self, core: Scheduler) -> None:
+        """Compare the books, now that nothing is under way. Raises AssertionError."""
+        core.check_counts()
+        now = self._clock()
+        if now >= self._check_due_s:
+            core.check()
+            self._check_due_s = now + CHECK_EVERY_S
 
     def _log_statistics(self, core: Scheduler) -> None:
         for line in (core.cache_stats.take_line(), core.spec_stats.take_line()):

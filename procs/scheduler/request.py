@@ -44,7 +44,8 @@ class Request:
     None where nothing may be shared. `token_limit` is the length, prompt included, at which it ends. `attempt`
     rises when it is preempted and when it ends: late reports about an earlier attempt are void. `suspended`: it
     has run and lost its row, by preemption or with the executor. `opened`: output has heard of it. `scored_tokens`:
-    so many tokens of the prompt have their log-probabilities; the first has none.
+    so many tokens of the prompt have their log-probabilities; the first has none. `stop_ids`: those of its limits, to
+    look them up.
     `computed_tokens`: those whose KV it had when it lost its row.
     Times are of the monotonic clock, in seconds.
     """
@@ -82,6 +83,11 @@ class Request:
     bypassed: int = 0
     transfer_failed: bool = False
     scored_tokens: int = 1
+    stop_ids: frozenset[int] = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.stop_ids = frozenset(self.limits.stop_token_ids)
+
     computed_tokens: int = 0
 
     @property

@@ -15,9 +15,9 @@ a row is released, so that a late result of its last owner cannot be taken for o
 Other columns: `token_limit` is the length at which a request ends, `stops_from` the length from which on a stop
 token counts (min_tokens). `drafted`: drafts that lie ready in the executor. `from_host`: the executor does not have
 the row's last token. `begun`: where its prefill began. `published`: how many of its blocks have had their chance to
-enter the prefix cache. `sent_blocks`: entries of its block table that the executor has. `skipped`: steps in which it
-could have decoded and was left out. A parked row has blocks and waits for their content; a pinned one must
-keep them.
+enter the prefix cache; `hashed`: more may have one. `sent_blocks`: entries of its block table that the executor
+has. `skipped`: steps in which it could have decoded and was left out. A parked row has blocks and waits for their
+content; a pinned one must keep them.
 """
 
 from __future__ import annotations
@@ -198,10 +198,10 @@ class RowTable:
         Open steps that name them may still run: the executor runs steps in the order of planning, so a
         later owner of a block writes it later.
         """
-        backwards = rows[::-1]
-        widest = int(self.blocks[rows].max(initial=0))
-        held = self.tables[backwards, :widest][np.arange(widest) < self.blocks[backwards, None]]
-        self.pool.release(held[::-1])
+        counts = self.blocks[rows]
+        owners = np.repeat(rows, counts)
+        above = np.repeat(np.cumsum(counts), counts) - np.arange(len(owners))
+        self.pool.release(self.tables[owners, above - 1])
         self._free_rows(rows)
 
     def detach(self, row: int) -> Column:

@@ -7,8 +7,12 @@ from __future__ import annotations
 
 import bisect
 from collections.abc import Iterator
+from itertools import islice
 
 from .request import Phase, Request
+
+PORTION = 64
+"""So many of a line are looked up at once: a walk mostly ends after a few, and a line may have thousands."""
 
 
 class _Line:
@@ -30,6 +34,13 @@ class _Line:
             self.requests = {one.rid: one for one in sorted(self.requests.values(), key=lambda one: one.arrival)}
             self._sorted = True
         return iter(self.requests.values())
+
+    def walk(self) -> Iterator[Request]:
+        """One after the other. Who was given last may leave meanwhile, and nobody else."""
+        stayed = 0
+        while portion := list(islice(self, stayed, stayed + PORTION)):
+            yield from portion
+            stayed += sum(one.rid in self.requests for one in portion)
 
 
 class WaitingLine:
@@ -65,12 +76,12 @@ class WaitingLine:
     def _lines(self, request: Request) -> dict[int, _Line]:
         return self._preempted if request.phase is Phase.PREEMPTED else self._fresh
 
-    def __iter__(self) -> Iterator[Request]:
-        """In the order of admission. The walk is over who waited at its start: others may leave meanwhile."""
+    def walk(self, *, fresh: bool = True) -> Iterator[Request]:
+        """In the order of admission, or of this the preempted alone. Who was given last may leave meanwhile."""
         for priority in list(self._priorities):
-            for lines in (self._preempted, self._fresh):
+            for lines in (self._preempted, self._fresh) if fresh else (self._preempted,):
                 if priority in lines:
-                    yield from list(lines[priority])
+                    yield from lines[priority].walk()
 
     def oldest_fresh_s(self) -> float | None:
         """When the oldest fresh request arrived."""

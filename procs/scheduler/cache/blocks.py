@@ -55,7 +55,7 @@ class BlockPool:
         if size > self.max_size:
             raise ValueError(f"a pool of {size} blocks that has at most {self.max_size}")
         self.holders: Column = np.zeros(self.max_size, np.int32)
-        self._keep, self._tells, self._on_evict, self._root = keep, events, on_evict, root
+        self.keep, self._tells, self._on_evict, self._root = keep, events, on_evict, root
         self._vacant, self._cached = VacantBlocks(self.max_size), LruQueue(self.max_size)
         self._vacant.add(np.arange(size))
         self._residency = Residency(self.max_size, root, self.holders)
@@ -111,7 +111,7 @@ class BlockPool:
 
     def _let_go(self, ids: Ids) -> None:
         self._residency.let_go(ids)
-        if self._keep:
+        if self.keep:
             self._cached.append(ids)
         else:
             self._forget(ids)
@@ -252,6 +252,10 @@ class BlockPool:
         self.release(reserved)
 
     # Books
+
+    def check_counts(self) -> None:
+        """Compare the number of free blocks with that of the others; raises AssertionError."""
+        assert self.free + np.count_nonzero(self.holders) == self.size, "blocks were lost"
 
     def check(self, held: Column) -> None:
         """Compare the books with the blocks of all tables, each as often as it occurs; raises AssertionError."""

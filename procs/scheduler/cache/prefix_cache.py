@@ -43,6 +43,8 @@ class PrefixCache:
         for (request, _, first, _), chain in zip(spans, chains, strict=True):
             self.hold_for_siblings(request, chain.ids, first)
         table.published[rows] = firsts + [len(chain.ids) for chain in chains]
+        if not self.enabled:  # no block behind the prompt will have a digest: those rows are not due again
+            table.hashed[rows] = table.published[rows] < [len(request.digests or ()) for request, *_ in spans]
 
     def _chain(self, request: Request, row: int, first: int, end: int) -> Chain:
         """The blocks of a row from block `first` to block `end`, without it, as far as they have digests."""

@@ -6,6 +6,8 @@ Every planned decode gives one token at least. What the open steps will turn out
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 import numpy as np
 
 from ..rows import Counts, Rows, RowTable
@@ -109,12 +111,13 @@ class Decodes:
     def _make_room(self, builder: StepBuilder, rows: Rows, grants: Counts) -> tuple[Rows, Counts]:
         """The rows that can decode now, one after the other; those that need a block may take another's."""
         served: dict[int, int] = {}
+        victims = self._preemption.victims(_Kept(builder, served))
         for row, grant in zip(rows.tolist(), grants.tolist(), strict=True):
-            if self._table.running[row] and (granted := self._grow(builder, row, grant, served)) is not None:
+            if self._table.running[row] and (granted := self._grow(row, grant, victims)) is not None:
                 served[row] = granted
         return np.array(list(served), np.intp), np.array(list(served.values()), np.int64)
 
-    def _grow(self, builder: StepBuilder, row: int, grant: int, served: dict[int, int]) -> int | None:
+    def _grow(self, row: int, grant: int, victims: Iterator[int]) -> int | None:
         """Find blocks for a row's next token; drafts do not preempt. How many drafts, or None if it cannot decode."""
         table, at = self._table, np.array([row])
         start = int(table.scheduled[row])
@@ -126,7 +129,7 @@ class Decodes:
             if table.running_count == 1:
                 self._look_if_exhausted(row)
                 return None
-            victim = self._preemption.victim(_Kept(builder, served))
+            victim = next(victims, None)
             if victim is None:
                 return None
             self._preemption.preempt(victim)

@@ -63,8 +63,8 @@ class Planner:
         else:
             self._decodes.plan(builder)
             blocked = self._plan_prefills(builder, gates, now)
-        while blocked and idle and builder.empty:
-            self._preemption.preempt(int(self._table.prefills()[-1]))
+        while blocked and idle and builder.empty and len(prefills := self._table.prefills()):
+            self._preemption.preempt(int(prefills[-1]))
             blocked = self._plan_prefills(builder, gates, now)
         self._step_rows.introduce(builder)
         if self._statistics.preemptions == before and not builder.empty:

@@ -6,7 +6,7 @@ plan: the executor runs steps in the order of planning.
 
 from __future__ import annotations
 
-from collections.abc import Container
+from collections.abc import Container, Iterator
 
 from ..request import Phase
 from ..rows import RowTable
@@ -36,22 +36,26 @@ class Preemption:
         self._statistics = statistics
         self._checkpoints = checkpoints
 
-    def victim(self, kept: Container[int]) -> int | None:
-        """The running row that is to lose its blocks; none of `kept`, which are in the step, and no pinned one.
+    def victims(self, kept: Container[int]) -> Iterator[int]:
+        """The running rows in the order in which they are to lose their blocks; no pinned one.
 
         The worst priority, then the least work lost: tokens to compute again that the prefix cache has not; then
-        the youngest.
+        the youngest. The order is computed once, when the first is asked for: it holds through one plan, in which
+        nothing but preemption changes it. None is given that is in `kept` when its turn comes; those are the rows in
+        the step, which stay in it.
         """
-        table = self._table
+        table, keeps = self._table, self._table.pool.keep
 
         def cost(row: int) -> tuple[bool, int, int, int]:
             request = table.request(row)
-            cached = int(table.published[row]) * table.block_size if request.takes_hits else 0
+            cached = int(table.published[row]) * table.block_size if keeps and request.takes_hits else 0
             lost = max(0, int(table.committed[row]) - cached)
             return request.preemptions >= MAX_PREEMPTIONS, -request.priority, lost, -request.arrival
 
-        rows = (row for row in table.in_order().tolist() if row not in kept and not table.pinned[row])
-        return min(rows, key=cost, default=None)
+        rows = table.in_order()
+        for row in sorted(rows[~table.pinned[rows]].tolist(), key=cost):
+            if row not in kept:
+                yield row
 
     def preempt(self, row: int) -> None:
         """Take a row's blocks for others. No more may run than are left now."""

@@ -28,6 +28,11 @@ CHUNK_UNIT = 64
 MAX_BYPASSED = 8
 """So many steps a prompt that must go whole lets smaller ones pass."""
 
+MAX_PASSED_OVER = 64
+"""After so many that wait for what others compute, or are too long for the step, a plan looks for no more: a look
+costs 6 us, and thousands may wait for one prefix. They stay ahead of those that were not looked at, until it is there.
+"""
+
 
 def chunk_size(new: int, left: int, block_size: int, first: bool, budget: int) -> int:
     """How many of `new` prompt tokens go into a step with `left` of its `budget`; 0 is none.
@@ -177,7 +182,12 @@ class Prefills:
                 if isinstance(chunk, Blocked):
                     return
         if gates.admissions:
-            yield from self._admissions(ledger, gates, self._waiting if only is None else (only,))
+            yield from self._admissions(ledger, self._candidates(gates, only))
+
+    def _candidates(self, gates: Gates, only: Request | None) -> Iterable[Request]:
+        if only is None:
+            return self._waiting.walk(fresh=gates.fresh)
+        return (only,) if gates.fresh or only.phase is not Phase.FRESH else ()
 
     def _chunk(self, row: int, ledger: Ledger) -> Chunk | Blocked | None:
         """The next chunk of a running prefill; None if the budget ends the planning of prefills."""
@@ -194,20 +204,20 @@ class Prefills:
         ledger.spend_chunk(size, max(0, blocks))
         return Chunk(row, size)
 
-    def _admissions(self, ledger: Ledger, gates: Gates, requests: Iterable[Request]) -> Iterator[Decision]:
+    def _admissions(self, ledger: Ledger, requests: Iterable[Request]) -> Iterator[Decision]:
         """Who is admitted, in order; the first who does not fit stops it."""
         admission, block_size = self._admission, self._table.block_size
         computing = _Computing(self._table)
+        passed_over = 0
         for request in requests:
-            if ledger.tokens <= 0 or ledger.rows <= 0:
+            if ledger.tokens <= 0 or ledger.rows <= 0 or passed_over == MAX_PASSED_OVER:
                 return
-            if request.phase is Phase.FRESH and not gates.fresh:
-                continue
             probe = admission.probe(request)
             known = len(request.tokens)
             most = (known - 1) // block_size
             waits = computing.has(request, probe, most)
             if computing.receives(request) or (waits and request.siblings is not None):
+                passed_over += 1
                 continue
             is_here = probe.hits == most and (most > 0 or request.siblings is not None)
             if self._is_elsewhere(request, is_here):
@@ -218,10 +228,12 @@ class Prefills:
                 yield Receive(request)
                 continue
             if waits:
+                passed_over += 1
                 continue
             start = probe.hits * block_size
             size = self._size(request, start, known - start, ledger, probe.found)
             if not size and self._goes_whole(request):
+                passed_over += 1
                 yield Bypass(request)
                 continue
             if not size or probe.hits > ledger.told or not admission.fits(request, probe, ledger):

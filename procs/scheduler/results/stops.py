@@ -53,7 +53,7 @@ def _judge(table: RowTable, rows: Rows, tokens: Tokens, eos_ids: Tokens, places:
     looks = may_stop & (table.has_stop_ids[rows] | table.has_stop_sequences[rows])
     for index in np.flatnonzero(looks & ~at_eos).tolist():
         row, token = int(rows[index]), int(tokens[index])
-        if token in table.request(row).limits.stop_token_ids:
+        if token in table.request(row).stop_ids:
             cut.finishes[places[index]], cut.stop_tokens[places[index]] = Finish.STOP, token
         elif table.has_stop_sequences[row] and _ends_in_sequence(table, row):
             cut.finishes[places[index]] = Finish.STOP

@@ -7,6 +7,8 @@ next step of the row, in plan order.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from ..cache.blocks import BlockPool
 from ..planning.step import StepBuilder
 from ..request import Request
@@ -30,7 +32,16 @@ class Checkpoints:
     def usable_hits(self, request: Request, hits: int) -> int:
         """How many of `hits` blocks a request can resume behind."""
         assert request.digests is not None
-        return self._slots.valid_hits(self._pool.find(request.digests[:hits]))
+        return self._deepest(request.digests, hits)[0]
+
+    def _deepest(self, digests: Sequence[bytes], hits: int) -> tuple[int, int]:
+        """The depth and block of the deepest checkpoint behind one of a chain's first `hits` blocks; depth 0 if none.
+
+        There are fewer checkpoints than blocks in a long prompt: this costs the same however long it is.
+        """
+        digest = self._pool.digest
+        found = (one for one in self._slots.checkpoints() if one[0] <= hits and digest(one[1]) == digests[one[0] - 1])
+        return max(found, default=(0, 0))
 
     def cut(self, request: Request, start: int, size: int, found: int = 0) -> int:
         """A chunk's size, shortened to end where a checkpoint is due.
@@ -38,17 +49,21 @@ class Checkpoints:
         The cache had `found` blocks for a request that is to be admitted: it will wish for a checkpoint behind them.
         """
         block = self._table.block_size
-        wishes = [found * block, *self._wished(request)]
+        wishes = [found * block, *self._wished(request, start, start + size)]
         interval = self._interval if self._interval % block == 0 else 0
         cut = next_cut(start, request.prompt_tokens, interval, wishes)
         return size if cut is None else min(size, cut - start)
 
-    def _wished(self, request: Request) -> list[int]:
-        """Where in its prompt others want to resume: those who missed a checkpoint, and the choices that wait."""
+    def _wished(self, request: Request, start: int, end: int) -> list[int]:
+        """Where others want to resume: behind start up to `end` those who missed a checkpoint, and in all of its
+        prompt the choices that wait.
+        """
         block = self._table.block_size
         places = []
         if self._wishes and request.digests:
-            places = [(index + 1) * block for index, digest in enumerate(request.digests) if digest in self._wishes]
+            first = start // block
+            digests = request.digests[first : end // block]
+            places = [(first + 1 + at) * block for at, digest in enumerate(digests) if digest in self._wishes]
         if request.siblings is not None and request.siblings.fresh:
             places.append((request.prompt_tokens - 1) // block * block)
         return places
@@ -60,7 +75,7 @@ class Checkpoints:
             self._wishes[digests[found - 1]] = None
             while len(self._wishes) > MAX_WISHES:
                 del self._wishes[next(iter(self._wishes))]
-        source = self._slots.at(int(self._pool.find(digests[hits - 1 : hits])[0])) if hits else None
+        source = self._slots.at(self._deepest(digests, hits)[1]) if hits else None
         slot = self._slots.take()
         assert slot is not None, "a request that fits has a slot"
         if source is not None and source != slot:
@@ -72,7 +87,8 @@ class Checkpoints:
         slot, size = int(self._table.state_slot[row]), self._table.block_size
         if slot == NO_STATE_SLOT or not start or start % size or not self._is_due(row, start):
             return
-        target = self._slots.checkpoint(int(self._table.tables[row, start // size - 1]))
+        depth = start // size
+        target = self._slots.checkpoint(int(self._table.tables[row, depth - 1]), depth)
         if target is not None:
             builder.copy_state(slot, target)
 
@@ -80,7 +96,8 @@ class Checkpoints:
         request = self._table.request(row)
         if start > request.prompt_tokens or request.digests is None:
             return False
-        return (self._interval > 0 and start % self._interval == 0) or start in self._wished(request)
+        on_grid = self._interval > 0 and start % self._interval == 0
+        return on_grid or start in self._wished(request, start - self._table.block_size, start)
 
     def release(self, row: int) -> None:
         """A row ends: its slot is free, and checkpoints of blocks that were never published are void."""

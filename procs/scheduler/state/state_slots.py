@@ -8,10 +8,9 @@ copies in the order of the plan, so a slot that is given away may still be copie
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 
 import numpy as np
-import numpy.typing as npt
 
 from ....ipc.plan import Column
 
@@ -26,7 +25,7 @@ class StateSlots:
         self.count = count
         self._vacant = list(range(count - 1, -1, -1))  # the last one is given out next
         self._checkpoints: dict[int, int] = {}  # block to slot, oldest first
-        self._has_one: npt.NDArray[np.bool_] = np.zeros(1, np.bool_)  # by block; the last entry is never set
+        self._depths: dict[int, int] = {}  # of the same blocks
 
     @property
     def free(self) -> int:
@@ -46,15 +45,16 @@ class StateSlots:
         return None if oldest is None else self._forget(oldest)
 
     def _forget(self, block: int) -> int:
-        self._has_one[block] = False
+        del self._depths[block]
         return self._checkpoints.pop(block)
 
     def release(self, slot: int) -> None:
         """Give a request's slot back."""
         self._vacant.append(slot)
 
-    def checkpoint(self, block: int) -> int | None:
-        """A slot to copy the state at the end of a KV block into, now its checkpoint.
+    def checkpoint(self, block: int, depth: int) -> int | None:
+        """A slot to copy the state at the end of a KV block into, now its checkpoint. The block is number `depth` of
+        its chain, from 1 on.
 
         None if the block has one, or if requests hold all slots.
         """
@@ -63,19 +63,16 @@ class StateSlots:
         slot = self.take()
         if slot is not None:
             self._checkpoints[block] = slot
-            if block >= len(self._has_one) - 1:
-                self._has_one = np.append(self._has_one, np.zeros(block + 1, np.bool_))
-            self._has_one[block] = True
+            self._depths[block] = depth
         return slot
 
     def at(self, block: int) -> int | None:
         """The slot with the checkpoint at the end of a block, if there is one."""
         return self._checkpoints.get(block)
 
-    def valid_hits(self, blocks: Column) -> int:
-        """How many of the leading `blocks`, int32 [n], a request can reuse: up to the last with a checkpoint."""
-        valid = np.flatnonzero(self._has_one.take(blocks, mode="clip"))
-        return int(valid[-1]) + 1 if len(valid) else 0
+    def checkpoints(self) -> Iterator[tuple[int, int]]:
+        """The depth of each checkpoint and its block, in no order that matters."""
+        return ((depth, block) for block, depth in self._depths.items())
 
     def drop(self, blocks: Iterable[int]) -> None:
         """The contents of these blocks are gone from the cache, and their checkpoints with them."""
@@ -91,7 +88,7 @@ class StateSlots:
         """Compare the books with the slots that requests say they hold; raises AssertionError."""
         everywhere = [*self._vacant, *self._checkpoints.values(), *held]
         assert sorted(everywhere) == list(range(self.count)), "a state slot was lost or given out twice"
-        assert np.flatnonzero(self._has_one).tolist() == sorted(self._checkpoints), "two truths about a checkpoint"
+        assert self._depths.keys() == self._checkpoints.keys(), "two truths about a checkpoint"
 
 
 def rows_base(slot: int, drafts: int) -> int:

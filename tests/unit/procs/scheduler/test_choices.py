@@ -282,7 +282,7 @@ def test_a_hit_of_the_first_choice_is_held_for_the_others():
 
 
 def test_a_gate_that_is_shut_throws_nothing_away():
-    """The first choice is aborted after its prefill, and a plan that may not prefill leaves its blocks to the others."""
+    """The first choice is aborted after its prefill; a plan that may not prefill leaves its blocks to the others."""
     gate = Switch()
     driver = Driver(gate=gate, blocks=100)
     driver.submit([1, 2, 3, 4], prompt(1, 40), max_tokens=4)
@@ -293,3 +293,19 @@ def test_a_gate_that_is_shut_throws_nothing_away():
     gate.open = True
     driver.run()
     assert driver.core.statistics.prompt_tokens == 40 + 3 * 4
+
+
+def test_digests_that_are_made_up_are_nobody_elses():
+    """Without a cache the choices of a prompt share digests: one for each full block, all different, also outside."""
+
+    def digests_of(rids: Sequence[int]) -> list[bytes]:
+        tokens = np.array([1, 2, 3] * 30, np.int32)
+        submit = submit_of(rids, prompt_tokens=len(tokens))
+        first, *others = requests_of(submit, tokens, 0.0, block_size=4, prefix_cache=False, stateful=False)
+        assert all(other.digests == first.digests and other.digests is not first.digests for other in others)
+        return first.digests
+
+    digests = [*digests_of([0, 1]), *digests_of([2, 3, 4])]
+    assert len(digests) == len(set(digests)) == 2 * (90 // 4)
+    assert len({digest[-8:] for digest in digests}) == len(digests)
+    assert {len(digest) for digest in digests} == {32}

@@ -85,7 +85,7 @@ def test_when_the_only_row_that_the_budget_holds_preempts_itself_another_is_plan
 
 
 def test_the_prompt_that_is_served_first_is_in_the_step_once():
-    """After 8 steps that had no room for all of a prompt it comes first; it is a running prefill then, but not again."""
+    """After 8 steps that had no room for all of a prompt it comes first; a running prefill then, it is not again."""
     driver = Driver(budget=8, rows=8, blocks=100, chunked=False)
     for rid in range(5):
         driver.submit(rid, [20 + rid], max_tokens=9)
@@ -135,3 +135,12 @@ def test_no_decode_starves_where_prefills_come_first_and_the_budget_holds_few():
         driver.turn()
     counts = [len(driver.outputs[rid]) for rid in range(12)]
     assert max(counts) - min(counts) <= 1
+
+
+def test_a_blocked_prefill_is_preempted_once():
+    """A decode has preempted it, in vain, as its blocks are held for the other choice: then no prefill is left to go."""
+    driver = Driver(blocks=4, block_size=1, rows=3, budget=3, prefill_first=True, long_prefill_threshold=1)
+    driver.submit((1, 2), [20, 21, 22], max_tokens=1, priority=1)
+    driver.submit(3, [30], max_tokens=3)
+    driver.run()
+    assert len(driver.outputs[1]) == len(driver.outputs[2]) == 1

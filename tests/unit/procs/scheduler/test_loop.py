@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections import Counter
+
 import numpy as np
 import pytest
 
@@ -24,6 +26,7 @@ from fourstroke.ipc.plan import StepShape, slots_for_depth, step_slots
 from fourstroke.ipc.ring import TokenRing, ring_bytes
 from fourstroke.ipc.wire import memory_wire
 from fourstroke.procs.executor.fake import EOS_TOKEN_ID, VOCAB_SIZE, FakeRunner, continuation
+from fourstroke.procs.scheduler.core import Scheduler
 from fourstroke.procs.scheduler.main import MAX_TICKET_BYTES, SchedulerLoop
 from fourstroke.procs.scheduler.policy import Policy
 
@@ -179,3 +182,17 @@ def test_many_large_tickets_travel_in_several_messages(around: Surroundings) -> 
             opened.append([one.rid for one in emit.opened])
     assert [rid for some in opened for rid in some] == [0, 1, 2, 3]
     assert len(opened) > 1
+
+
+def test_the_books_are_compared_once_a_minute_and_counted_each_time(
+    around: Surroundings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whenever the last request ends: what is cached makes the whole comparison long."""
+    calls: list[str] = []
+    for name in ("check", "check_counts"):
+        monkeypatch.setattr(Scheduler, name, lambda core, name=name: calls.append(name))
+    for rid, now in enumerate((100.0, 130.0, 159.0, 160.0, 200.0)):
+        around.loop._clock = lambda now=now: now
+        around.submit(rid)
+        around.run()
+    assert Counter(calls) == {"check_counts": 5, "check": 2}

@@ -147,10 +147,13 @@ class Anything(RuleBasedStateMachine):
             self.world.run_out()
 
 
+_LONG = settings.get_current_profile_name() == "long"
+
 Anything.TestCase.settings = settings(
-    max_examples=400,
+    max_examples=50_000 if _LONG else 600,
+    derandomize=not _LONG,
     stateful_step_count=25,
     deadline=None,
-    suppress_health_check=list(HealthCheck),
+    suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large],
 )
 TestAnything = Anything.TestCase

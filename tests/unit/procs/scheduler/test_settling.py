@@ -11,7 +11,6 @@ from fourstroke.common.types import Finish
 from fourstroke.ipc.messages import CacheKeys, RowError
 from fourstroke.procs import block_hash
 from fourstroke.procs.executor.fake import EOS_TOKEN_ID
-from fourstroke.procs.scheduler import arrivals
 from fourstroke.procs.scheduler.cache import prefix_cache
 
 from .driver import Driver
@@ -170,7 +169,6 @@ def test_a_block_is_hashed_once(monkeypatch):
         return block_hash.extend(parent, block, keys)
 
     monkeypatch.setattr(prefix_cache, "extend", counted)
-    monkeypatch.setattr(arrivals, "chain", None)
     driver = Driver(cache=True, blocks=12)
     for rid in range(4):
         driver.submit(rid, [rid + 3] * (9 + rid), max_tokens=20)

@@ -13,7 +13,7 @@ from fourstroke.procs.scheduler.state.state_slots import NO_SLOT, StateSlots, ne
 def test_a_stateless_model_has_no_slots():
     """Nothing is free, nothing is given. (SL-1)"""
     slots = StateSlots(0)
-    assert (slots.free, slots.take(), slots.checkpoint(3)) == (0, None, None)
+    assert (slots.free, slots.take(), slots.checkpoint(3, 1)) == (0, None, None)
     slots.check([])
 
 
@@ -60,7 +60,7 @@ def test_checkpoints_never_take_what_a_request_may_have():
     """They count as free and give way, the oldest first, when nothing else is."""
     slots = StateSlots(3)
     own = slots.take()
-    old, new = slots.checkpoint(10), slots.checkpoint(11)
+    old, new = slots.checkpoint(10, 1), slots.checkpoint(11, 1)
     assert (slots.free, slots.at(10), slots.at(11), slots.at(12)) == (2, old, new, None)
     assert slots.take() == old
     assert (slots.free, slots.at(10), slots.at(11)) == (1, None, new)
@@ -72,7 +72,7 @@ def test_checkpoints_never_take_what_a_request_may_have():
 def test_a_vacant_slot_goes_before_a_checkpoint():
     """A checkpoint lives as long as there is room for it."""
     slots = StateSlots(2)
-    kept = slots.checkpoint(10)
+    kept = slots.checkpoint(10, 1)
     other = slots.take()
     slots.release(other)
     assert (slots.take(), slots.at(10)) == (other, kept)
@@ -82,17 +82,17 @@ def test_a_new_checkpoint_takes_the_place_of_the_oldest():
     """Where no slot is vacant; none is made where requests hold all, or where the block has one."""
     slots = StateSlots(2)
     slots.take()
-    slot = slots.checkpoint(10)
-    assert slots.checkpoint(10) is None and slots.at(10) == slot
-    assert (slots.checkpoint(11), slots.at(10)) == (slot, None)
+    slot = slots.checkpoint(10, 1)
+    assert slots.checkpoint(10, 1) is None and slots.at(10) == slot
+    assert (slots.checkpoint(11, 1), slots.at(10)) == (slot, None)
     slots.take()
-    assert slots.checkpoint(12) is None and slots.free == 0
+    assert slots.checkpoint(12, 1) is None and slots.free == 0
 
 
 def test_a_request_may_be_given_the_slot_of_the_checkpoint_it_resumes_from():
     """Then its state is there already, and the checkpoint is no more: nobody else reads what it writes."""
     slots = StateSlots(1)
-    checkpoint = slots.checkpoint(10)
+    checkpoint = slots.checkpoint(10, 1)
     assert (slots.at(10), slots.take(), slots.at(10)) == (checkpoint, checkpoint, None)
 
 
@@ -100,7 +100,7 @@ def test_checkpoints_die_with_their_blocks():
     """Blocks without one are of no interest; clear drops all."""
     slots = StateSlots(4)
     for block in (10, 11, 12):
-        slots.checkpoint(block)
+        slots.checkpoint(block, 1)
     slots.drop([11, 99])
     assert [slots.at(block) is None for block in (10, 11, 12)] == [False, True, False]
     slots.clear()
@@ -108,23 +108,16 @@ def test_checkpoints_die_with_their_blocks():
     slots.check([])
 
 
-@pytest.mark.parametrize(
-    "blocks, hits", [([], 0), ([5], 0), ([10], 1), ([5, 10, 6], 2), ([10, 5, 12, 6], 3), ([10, 12], 2)]
-)
-def test_a_hit_is_valid_up_to_the_last_checkpoint(blocks, hits):
-    """Blocks 10 and 12 have one."""
-    slots = StateSlots(4)
-    assert slots.valid_hits(np.array(blocks, np.int32)) == 0
-    slots.checkpoint(10)
-    slots.checkpoint(12)
-    assert slots.valid_hits(np.array(blocks, np.int32)) == hits
-
-
-def test_blocks_beyond_any_that_had_a_checkpoint_have_none():
-    """Block ids are not known in advance."""
-    slots = StateSlots(1)
-    slots.checkpoint(0)
-    assert [slots.valid_hits(np.array([block], np.int32)) for block in (0, 1, 2, 1000)] == [1, 0, 0, 0]
+def test_checkpoints_are_known_by_their_depth():
+    """Which are there, each with the place of its block in its chain, whatever has come and gone."""
+    slots = StateSlots(2)
+    slots.checkpoint(10, 3)
+    slots.checkpoint(12, 1)
+    assert sorted(slots.checkpoints()) == [(1, 12), (3, 10)]
+    slots.checkpoint(11, 2)
+    assert sorted(slots.checkpoints()) == [(1, 12), (2, 11)]
+    slots.drop([12])
+    assert list(slots.checkpoints()) == [(2, 11)]
 
 
 def test_check_finds_what_is_wrong():
@@ -160,7 +153,7 @@ def test_admission_never_notices_checkpoints(count, script):
             case "clear":
                 slots.clear()
             case "checkpoint":
-                slot = slots.checkpoint(*values)
+                slot = slots.checkpoint(*values, 1)
                 assert slot is None or (slots.at(*values) == slot and slot not in held)
             case "drop":
                 slots.drop(values)
