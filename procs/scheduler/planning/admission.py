@@ -21,6 +21,9 @@ from ..rows import RowTable
 from ..state.checkpoints import Checkpoints
 from ..state.state_slots import StateSlots
 
+MAX_NEW_ROW_BYTES = 8 << 20
+"""What a step can tell of the sampling of new rows: the message must stay well below the largest frame."""
+
 CALM_STEPS = 256
 """So many steps without a shortage of blocks remove the cap that a preemption left."""
 
@@ -31,7 +34,7 @@ class Ledger:
 
     `spare` are the free blocks beyond what is promised to running prefills and kept as headroom; while nothing
     runs there is no headroom. `told`: blocks that rows had before and that the step can tell the executor. `prefills`
-    counts the prefill rows of the step.
+    counts the prefill rows of the step; `new_row_bytes`: what its message may still say of new ones.
     """
 
     budget: int
@@ -43,6 +46,7 @@ class Ledger:
     running: int
     told: int
     prefills: int = 0
+    new_row_bytes: int = MAX_NEW_ROW_BYTES
 
     def spend_chunk(self, tokens: int, blocks: int) -> None:
         self.tokens -= tokens
@@ -134,7 +138,7 @@ class Admission:
 
     def fits(self, request: Request, probe: Probe, ledger: Ledger) -> bool:
         """Whether a request that was probed may be admitted. No side effect."""
-        if ledger.rows <= 0 or (request.needs_state and ledger.state_slots <= 0):
+        if ledger.rows <= 0 or ledger.new_row_bytes <= 0 or (request.needs_state and ledger.state_slots <= 0):
             return False
         if ledger.running == 0:
             return probe.target - probe.held <= ledger.free
@@ -150,6 +154,7 @@ class Admission:
     def spend(self, request: Request, probe: Probe, ledger: Ledger, tokens: int, blocks: int) -> None:
         """Book an admission whose first chunk takes so many tokens and so many blocks beyond the hits."""
         ledger.told -= probe.hits
+        ledger.new_row_bytes -= _new_row_bytes(request)
         ledger.spend_chunk(tokens, blocks + probe.hits - probe.held)
         ledger.spare -= probe.target - probe.held + probe.headroom
         ledger.rows -= 1
@@ -170,3 +175,8 @@ class Admission:
         self._calm_steps += 1
         if self._calm_steps >= CALM_STEPS:
             self._cap = self._max_rows
+
+
+def _new_row_bytes(request: Request) -> int:
+    """About how many bytes a step's message needs to introduce a request: biases and masked ids are what is long."""
+    return 100 + 14 * len(request.sampling.biased) + 5 * len(request.limits.stop_token_ids)

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
+import numpy.typing as npt
 
 from ....common.types import Finish
 from ....ipc.logprobs import pack
@@ -19,6 +20,12 @@ from ..rows import Counts, Flags, Rows, RowTable
 from ..statistics import SpecStats, Statistics
 from .emission import Emission, LastWords, NewTokens, last_word, opening
 from .stops import Cut, append
+
+MAX_SCORED_TOKENS = 1 << 16
+"""One emission has the log-probabilities of so many prompt tokens at most, 11 MB: a message has a largest size."""
+
+Scored = tuple[int, npt.NDArray[np.int32]]
+"""A request's id and the words of its tokens' log-probabilities."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -182,4 +189,23 @@ class Settling:
                 words = slot.prompt_logprobs[at + first - start - 1 : at + end - start - 1]
                 entries.append((request.rid, words[:, : 1 + 2 * request.sampling.prompt_logprobs].copy()))
                 request.scored_tokens = end
-        return [Emission(self._open(step.rows[places]), prompt_logprobs=pack(entries))] if entries else []
+        if not entries:
+            return []
+        beginning, *others = map(pack, _portions(entries))
+        opened = self._open(step.rows[places])
+        return [Emission(opened, prompt_logprobs=beginning), *(Emission(prompt_logprobs=other) for other in others)]
+
+
+def _portions(entries: list[Scored]) -> Iterator[list[Scored]]:
+    """Entries in portions of bounded size, in order; a long prompt's may lie in several."""
+    portion: list[Scored] = []
+    room = MAX_SCORED_TOKENS
+    for rid, words in entries:
+        for first in range(0, len(words), MAX_SCORED_TOKENS):
+            part = words[first : first + MAX_SCORED_TOKENS]
+            if len(part) > room:
+                yield portion
+                portion, room = [], MAX_SCORED_TOKENS
+            portion.append((rid, part))
+            room -= len(part)
+    yield portion

@@ -1,4 +1,4 @@
-"""Makes `pytest --hypothesis-profile=long tests/unit/procs/scheduler/test_model.py` known: hours, and never the same."""
+"""Makes `pytest --hypothesis-profile=long` known to the test of the model: hours, and never the same."""
 
 from hypothesis import settings
 

@@ -138,7 +138,7 @@ def test_no_decode_starves_where_prefills_come_first_and_the_budget_holds_few():
 
 
 def test_a_blocked_prefill_is_preempted_once():
-    """A decode has preempted it, in vain, as its blocks are held for the other choice: then no prefill is left to go."""
+    """A decode has preempted it in vain, its blocks being held for the other choice: no prefill is left to go."""
     driver = Driver(blocks=4, block_size=1, rows=3, budget=3, prefill_first=True, long_prefill_threshold=1)
     driver.submit((1, 2), [20, 21, 22], max_tokens=1, priority=1)
     driver.submit(3, [30], max_tokens=3)
