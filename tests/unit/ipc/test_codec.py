@@ -23,6 +23,7 @@ from fourstroke.ipc.messages import (
     Image,
     KvBatch,
     Limits,
+    RemoteKv,
     Report,
     Sampling,
     Submit,
@@ -67,6 +68,15 @@ BOUNDED = {
             st.just(tuple(bias for _, bias in pairs)),
             *[st.integers(NO_LOGPROBS, MAX_LOGPROBS)] * 2,
         )
+    ),
+    RemoteKv: st.builds(
+        RemoteKv,
+        *[st.booleans()] * 2,
+        SCALARS[str],
+        st.integers(0, 2**63 - 1),
+        st.binary(max_size=5).map(lambda block: block * 4),
+        st.integers(-1, MAX_TOKENS - 1),
+        some(st.integers(0, MAX_TOKENS - 1)),
     ),
     Image: st.builds(
         Image, SCALARS[str], st.integers(0, MAX_TOKENS - 1), st.integers(1, MAX_TOKENS - 1), SCALARS[bytes]
@@ -289,6 +299,7 @@ SUBMIT = Submit(
     *((1, 2), (3, 4), 0, 0, 4, bytes(DIGEST_BYTES), messages.CacheKeys()),
     *(Sampling(1.0, 0, 1.0, 0.0), Limits(5, 0, False, (), ((7,),)), 0, 0.0, b""),
     (Image("cat", 1, 3, b"data"),),
+    remote=RemoteKv(True, False, "far:1", 7, bytes(8), 5, (6,)),
 )
 HELLO = Hello(10, 16, 8, 9, (2,))
 
@@ -311,6 +322,10 @@ HELLO = Hello(10, 16, 8, 9, (2,))
         (SUBMIT.sampling, {"logprobs": MAX_LOGPROBS + 1}),
         (SUBMIT.sampling, {"prompt_logprobs": -2}),
         (SUBMIT, {"images": (Image("cat", 2, 3, b"data"),)}),
+        (SUBMIT.remote, {"first_token": -2}),
+        (SUBMIT.remote, {"drafts": (2**40,)}),
+        (SUBMIT.remote, {"blocks": b"short"}),
+        (SUBMIT.remote, {"transfer": -1}),
         (HELLO, {"num_blocks": 0}),
         (HELLO, {"max_model_len": -8}),
         (HELLO, {"eos_token_ids": (9,)}),

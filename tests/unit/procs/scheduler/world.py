@@ -375,6 +375,9 @@ class World(Driver):
         assert core.pool.free == core.pool.size and core.counts() == (0, 0, 0) and not core.connector.open
         assert core.state_slots.free == core.state_slots.count and not self.movers.fake.busy
         assert not core._lives.fenced and not core.table.taken
+        counted = core.statistics
+        assert counted.requests == len(self.asked) == counted.requests_finished + counted.requests_rejected
+        assert counted.generation_tokens == sum(map(len, self.outputs.values()))
         for rid in self.asked:
             self._check_request(rid)
         for rid, done in self.resets.items():
