@@ -61,6 +61,7 @@ def test_removed_in_the_same_round(pipe: tuple[int, int]) -> None:
 def test_signals_wake_the_loop() -> None:
     """Stop signals arrive as names on a file descriptor, each one counted, and the old handlers come back."""
     before = signal.getsignal(signal.SIGTERM)
+    inherited = signal.signal(signal.SIGHUP, signal.SIG_DFL)  # under nohup it is ignored, and stays so
     signals, loop, names = StopSignals(), EventLoop(), []
     loop.add(signals.fileno(), lambda: names.extend(signals.read()))
     for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
@@ -69,6 +70,7 @@ def test_signals_wake_the_loop() -> None:
     signals.close()
     assert sorted(names) == ["SIGHUP", "SIGINT", "SIGTERM"]
     assert signal.getsignal(signal.SIGTERM) is before
+    signal.signal(signal.SIGHUP, inherited)
 
 
 def test_nohup_is_respected() -> None:

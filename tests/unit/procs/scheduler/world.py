@@ -6,19 +6,12 @@ are told is compared with the naive scheduler of model.py.
 
 from __future__ import annotations
 
-import random
-from collections import Counter
-from operator import attrgetter
-
 import numpy as np
 
 from fourstroke.common.types import Finish, TransferAction, TransferOutcome
-from fourstroke.ipc.events import Cleared, Removed, Stored
 from fourstroke.ipc.logprobs import unpack
 from fourstroke.ipc.messages import NO_LOGPROBS, Abort, RemoteKv, Sampling, TransferReport
 from fourstroke.procs.executor.fake import FakeRunner
-from fourstroke.procs.scheduler.align.readiness import Readiness, Rule
-from fourstroke.procs.scheduler.cache.blocks import blocks_for
 from fourstroke.procs.scheduler.planning.decodes import MAX_SKIPPED
 from fourstroke.procs.scheduler.planning.forecast import Forecast
 from fourstroke.procs.scheduler.planning.step import OpenStep
@@ -28,59 +21,15 @@ from fourstroke.procs.scheduler.transfer.connector import Connector, Role
 
 from .crowd import POISON
 from .driver import Driver
+from .endings import check_end, for_life
 from .model import Asked, Story
 from .movers import Movers
+from .surroundings import Events, Moody
 
 TRANSFER_TIMEOUT_S = 5.0
 
 FIRST_RESET = 1_000_000
 """Ids from here on are of resets of the cache."""
-
-_for_life = attrgetter(
-    "rid", "epoch", "prompt_tokens", "seed", "sampling", "limits", "ticket", "keys", "priority", "deadline_s", "images",
-    "mrope", "mrope_delta", "remote", "siblings", "needs_state", "arrival", "arrived_s", "token_limit",
-)  # fmt: skip
-"""What nothing changes in a request's life."""
-
-
-class Moody:
-    """A gate that refuses at random, but no more than `most` times running."""
-
-    def __init__(self, most: int, seed: int) -> None:
-        self.last = Rule.OPEN
-        self.fired: Counter[Rule] = Counter()
-        self.errors = 0
-        self.refused = 0
-        self._most = most
-        self._random = random.Random(seed)
-
-    def allow(self, view: Readiness, now: float) -> bool:
-        refuses = self.refused < self._most and self._random.random() < 0.5
-        self.refused = self.refused + 1 if refuses else 0
-        return not refuses
-
-
-class Events:
-    """What a subscriber to the cache's events knows: digests, and the parent of each."""
-
-    def __init__(self) -> None:
-        self.parents: dict[bytes, bytes | None] = {}
-
-    def hear(self, event: Stored | Removed | Cleared) -> None:
-        match event:
-            case Stored():
-                parent = event.parent
-                for digest in event.digests:
-                    assert digest not in self.parents, "stored twice"
-                    assert parent is None or parent in self.parents, "stored before its parent"
-                    self.parents[digest] = parent
-                    parent = digest
-            case Removed():
-                for digest in event.digests:
-                    del self.parents[digest]
-                    assert digest not in self.parents.values(), "removed before a child"
-            case Cleared():
-                self.parents.clear()
 
 
 def forecast_of(step: OpenStep | None) -> Forecast:
@@ -113,7 +62,7 @@ class World(Driver):
         self.failing: set[int] = set()
         self.logprobs: dict[int, list[np.ndarray]] = {}
         self.prompt_logprobs: dict[int, list[np.ndarray]] = {}
-        self._lives: dict[int, tuple[object, ...]] = {}
+        self.lives: dict[int, tuple[object, ...]] = {}
         self._audited: dict[int, np.ndarray] = {}
         self._events = Events()
         self._is_open: list[tuple[OpenStep, list[np.ndarray], set[int]]] = []
@@ -159,7 +108,7 @@ class World(Driver):
             rid = request.rid
             self.stories[rid], self.asked[rid] = story, request
             self.core.submit(request, self.now)
-            self._lives[rid] = _for_life(request)
+            self.lives[rid] = for_life(request)
             if timeout_s:
                 self.deadlines[rid] = self.now + timeout_s
         self.take()
@@ -368,76 +317,4 @@ class World(Driver):
             patience -= 1
             self.now += 0.25
             self.turn()
-        self.check_end()
-
-    def check_end(self) -> None:
-        core = self.core
-        assert core.pool.free == core.pool.size and core.counts() == (0, 0, 0) and not core.connector.open
-        assert core.state_slots.free == core.state_slots.count and not self.movers.fake.busy
-        assert not core._lives.fenced and not core.table.taken
-        counted = core.statistics
-        assert counted.requests == len(self.asked) == counted.requests_finished + counted.requests_rejected
-        assert counted.generation_tokens == sum(map(len, self.outputs.values()))
-        for rid in self.asked:
-            self._check_request(rid)
-        for rid, done in self.resets.items():
-            assert self.ended[rid].finish is (Finish.STOP if done else Finish.REJECTED)
-        assert self.ended.keys() == (self.asked.keys() - self.silenced.keys()) | self.resets.keys()
-
-    def _check_request(self, rid: int) -> None:
-        request, story, told = self.asked[rid], self.stories[rid], self.outputs.get(rid, [])
-        assert _for_life(request) == self._lives[rid], "something changed that is for life"
-        assert request.phase is Phase.GONE
-        assert told == story.outputs[: len(told)]
-        self._check_last_word(rid, story, told)
-        assert self.opened[rid] % self.hello.block_size == 0 and self.opened[rid] < max(1, request.prompt_tokens)
-        self._check_logprobs(request, story, told)
-
-    def _check_last_word(self, rid: int, story: Story, told: list[int]) -> None:
-        """The last word is the naive one, or one that something that happened explains."""
-        if rid in self.silenced:
-            assert len(told) == self.silenced[rid], "words after the last"
-            return
-        ended, request = self.ended[rid], self.asked[rid]
-        assert (ended.finish is Finish.REJECTED) == self._is_impossible(story.asked)
-        assert (len(told) < len(story.outputs) or not story.outputs) or ended.finish is story.finish
-        match ended.finish:
-            case Finish.LENGTH if ended.detail == "kv_capacity":
-                assert blocks_for(len(story.asked.prompt) + len(told), self.hello.block_size) > self.core.pool.size
-            case Finish.STOP | Finish.LENGTH:
-                assert (told, ended.finish, ended.stop_token) == (story.outputs, story.finish, story.stop_token)
-                assert POISON not in story.asked.prompt or self.moves, "a poisoned prompt ended well"
-            case Finish.ABORT:
-                assert rid in self.aborted
-            case Finish.TIMEOUT:
-                assert self.deadlines[rid] <= self.now
-            case Finish.ERROR:
-                fetched = request.remote is not None and self.core.connector.fail
-                assert rid in self.failing or POISON in story.asked.prompt or fetched
-        if ended.detail != "kv_capacity":
-            sends = request.remote is not None and request.remote.decoded and self.moves
-            assert (ended.kv is not None) == (sends and ended.finish in (Finish.STOP, Finish.LENGTH))
-
-    def _is_impossible(self, asked: Asked) -> bool:
-        known = len(asked.prompt)
-        uncut = not self.policy.chunked and known > self.policy.max_num_batched_tokens
-        too_large = blocks_for(known, self.hello.block_size) > self.core.pool.size
-        return known >= self.hello.max_model_len or uncut or too_large
-
-    def _check_logprobs(self, request: Request, story: Story, told: list[int]) -> None:
-        """One entry for each output, and after a good end one for each token of the prompt but the first."""
-        known, sampling = request.prompt_tokens, request.sampling
-        words = self.logprobs.get(request.rid, [])
-        if sampling.logprobs != NO_LOGPROBS:
-            assert np.array_equal(
-                words or np.zeros((0, 1 + 2 * sampling.logprobs)),
-                story.logprobs(known, known + len(told), sampling.logprobs),
-            )
-        else:
-            assert not words
-        words = self.prompt_logprobs.get(request.rid, [])
-        ended = self.ended.get(request.rid)
-        if sampling.prompt_logprobs != NO_LOGPROBS and ended and ended.finish in (Finish.STOP, Finish.LENGTH):
-            assert len(words) == known - 1
-        if words:
-            assert np.array_equal(words, story.logprobs(1, 1 + len(words), sampling.prompt_logprobs))
+        check_end(self)
