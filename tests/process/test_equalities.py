@@ -10,7 +10,7 @@ from .server import metrics
 
 PROMPTS = ["The capital of France is", "def fibonacci(n):", "Once upon a time " * 12, "1, 2, 3, " * 20, "Hello"]
 GROWING = ["The capital of France is", "Once upon a time"]
-"""With 70 tokens each they fit into 96 together at the beginning, but not at the end."""
+"""With 100 tokens each they fit into 160 together at the beginning, but not at the end."""
 
 
 SHARING = [" ".join(map(str, range(count))) for count in (3, 60, 61, 40, 7)]
@@ -62,7 +62,7 @@ def test_text_does_not_depend_on_the_arrangement(alone: list[str], options: dict
 
 @pytest.fixture(scope="module")
 def grown() -> list[str]:
-    texts, _ = plain(GROWING, 70)
+    texts, _ = plain(GROWING, 100)
     return texts
 
 
@@ -72,9 +72,9 @@ def test_text_does_not_depend_on_preemption(grown: list[str], cache: bool, depth
     """A request that loses its blocks in the middle goes on as if nothing had been, in chunks of 16 tokens."""
     texts, preemptions = generate(
         GROWING,
-        70,
-        num_blocks=6,
-        max_model_len=96,
+        100,
+        num_blocks=10,
+        max_model_len=160,
         max_num_batched_tokens=16,
         pipeline_depth=depth,
         prefix_cache=cache,
