@@ -95,6 +95,11 @@ def senseless(dice: random.Random, expected: tuple[type, ...]) -> Iterator[Frame
         yield [msgpack.packb(value)]
 
 
+def is_message(frame: Frame, *expected: type) -> bool:
+    """Whether a frame is a message of one of these types."""
+    return len(frame) == 1 and not _is_bad(frame[0], expected)
+
+
 def _is_bad(frame: bytes, expected: tuple[type, ...]) -> bool:
     try:
         codec.decode(frame, *expected)
