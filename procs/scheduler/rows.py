@@ -31,13 +31,20 @@ from ...ipc.plan import Column
 from ...ipc.ring import Tokens
 from .cache.blocks import BlockPool, blocks_for
 from .request import Phase, Request
+from .state.state_slots import NO_SLOT
 
 Rows = npt.NDArray[np.intp]
 Counts = npt.NDArray[np.int64]
 Flags = npt.NDArray[np.bool_]
 
-NO_STATE_SLOT = -1
 NO_TOKENS: Tokens = np.zeros(0, np.int32)
+
+
+def spread(rows: Rows, counts: Counts) -> tuple[Rows, Counts]:
+    """counts[i] entries for each of the rows: whose each is, and its place among those of its row."""
+    owners = np.repeat(rows, counts)
+    within = np.arange(len(owners)) - np.repeat(np.cumsum(counts) - counts, counts)
+    return owners, within
 
 
 class RowTable:
@@ -70,7 +77,7 @@ class RowTable:
         self.open_tokens, self.open_steps, self.drafted, self.skipped = counts(), counts(), counts(), counts()
         self.token_limit, self.stops_from, self.mrope_delta = counts(), counts(), counts()
         self.blocks, self.sent_blocks, self.published, self.begun = counts(), counts(), counts(), counts()
-        self.state_slot: Counts = np.full(max_rows, NO_STATE_SLOT, np.int64)
+        self.state_slot: Counts = np.full(max_rows, NO_SLOT, np.int64)
         self._free = list(range(max_rows - 1, -1, -1))
         self._by_arrival: Rows | None = None
 
@@ -122,7 +129,7 @@ class RowTable:
         requests: list[Request] = self.requests[rows].tolist()
         return requests
 
-    def admit(self, request: Request, hits: Column, state_slot: int = NO_STATE_SLOT) -> None:
+    def admit(self, request: Request, hits: Column, state_slot: int = NO_SLOT) -> None:
         """Give a waiting request a row; there must be a free one. Its target is all of its known tokens.
 
         `hits` are blocks, held for it already, that have its first tokens.
@@ -180,8 +187,7 @@ class RowTable:
         if ids is None:
             return False
         if len(ids):
-            owners = np.repeat(rows, lacking)
-            within = np.arange(len(ids)) - np.repeat(np.cumsum(lacking) - lacking, lacking)
+            owners, within = spread(rows, lacking)
             self.tables[owners, self.blocks[owners] + within] = ids
             self.blocks[rows] += lacking
         return True

@@ -6,8 +6,9 @@ import numpy as np
 
 from ..cache.prefix_cache import PrefixCache
 from ..request import Request
-from ..rows import NO_STATE_SLOT, RowTable
+from ..rows import RowTable
 from ..state.checkpoints import Checkpoints
+from ..state.state_slots import NO_SLOT
 from ..statistics import CacheStats, Statistics
 from ..transfer.connector import Connector
 from ..waiting import WaitingLine
@@ -47,7 +48,7 @@ class Admitter:
         hits = probe.hits
         blocks = pool.find(request.digests[:hits]) if hits and request.digests else NO_BLOCKS
         pool.hold(blocks)
-        slot = NO_STATE_SLOT
+        slot = NO_SLOT
         if request.needs_state:
             slot = self._checkpoints.take_slot(request, builder, hits, probe.found)
         table.admit(request, blocks, slot)

@@ -6,7 +6,7 @@ import numpy as np
 
 from ....ipc.messages import MediaChunk, NewRow
 from ..request import Request
-from ..rows import RowTable
+from ..rows import RowTable, spread
 from ..state.checkpoints import Checkpoints
 from ..state.media import media_chunk
 from .step import NO_TOKEN, StepBuilder
@@ -60,8 +60,7 @@ class StepRows:
         table.introduced[rows] = True
         unsent = table.blocks[rows] - table.sent_blocks[rows]
         if unsent.any():
-            owners = np.repeat(rows, unsent)
-            within = np.arange(len(owners)) - np.repeat(np.cumsum(unsent) - unsent, unsent)
+            owners, within = spread(rows, unsent)
             indexes = table.sent_blocks[owners] + within
             builder.change_blocks(owners, indexes, table.tables[owners, indexes])
             table.sent_blocks[rows] = table.blocks[rows]

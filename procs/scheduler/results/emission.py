@@ -11,13 +11,13 @@ from ....common.types import Finish
 from ....ipc.messages import NO_VALUES, Detail, Endings, Logprobs, Opened
 from ....ipc.ring import Tokens
 from ..request import Request
+from ..rows import NO_TOKENS
 
 NO_STOP_TOKEN = -1
 
 Ids = npt.NDArray[np.int64]
 
 _NO_IDS: Ids = np.zeros(0, np.int64)
-_NO_TOKENS: Tokens = np.zeros(0, np.int32)
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,7 +34,7 @@ class LastWords:
         return Endings(self.rids.tobytes(), self.finishes.tobytes(), self.stop_tokens.tobytes(), self.details)
 
 
-NO_LAST_WORDS = LastWords(_NO_IDS, np.zeros(0, np.int8), _NO_TOKENS)
+NO_LAST_WORDS = LastWords(_NO_IDS, np.zeros(0, np.int8), NO_TOKENS)
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,7 +47,7 @@ class NewTokens:
     logprobs: Logprobs = NO_VALUES
 
 
-NO_NEW_TOKENS = NewTokens(_NO_IDS, _NO_TOKENS, _NO_TOKENS)
+NO_NEW_TOKENS = NewTokens(_NO_IDS, NO_TOKENS, NO_TOKENS)
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,8 +12,8 @@ from collections.abc import Sequence
 from ..cache.blocks import BlockPool
 from ..planning.step import StepBuilder
 from ..request import Request
-from ..rows import NO_STATE_SLOT, RowTable
-from .state_slots import StateSlots, next_cut
+from ..rows import RowTable
+from .state_slots import NO_SLOT, StateSlots, next_cut
 
 MAX_WISHES = 1024
 """So many places where a checkpoint was missed are remembered, the youngest."""
@@ -85,7 +85,7 @@ class Checkpoints:
     def keep(self, builder: StepBuilder, row: int, start: int) -> None:
         """Take a checkpoint of a row that goes on from `start`, if one is due there."""
         slot, size = int(self._table.state_slot[row]), self._table.block_size
-        if slot == NO_STATE_SLOT or not start or start % size or not self._is_due(row, start):
+        if slot == NO_SLOT or not start or start % size or not self._is_due(row, start):
             return
         depth = start // size
         target = self._slots.checkpoint(int(self._table.tables[row, depth - 1]), depth)
@@ -102,9 +102,9 @@ class Checkpoints:
     def release(self, row: int) -> None:
         """A row ends: its slot is free, and checkpoints of blocks that were never published are void."""
         table, slot = self._table, int(self._table.state_slot[row])
-        if slot == NO_STATE_SLOT:
+        if slot == NO_SLOT:
             return
         unpublished = table.tables[row, table.published[row] : table.blocks[row]].tolist()
         self._slots.drop(block for block in unpublished if self._pool.digest(block) is None)
         self._slots.release(slot)
-        table.state_slot[row] = NO_STATE_SLOT
+        table.state_slot[row] = NO_SLOT

@@ -40,7 +40,6 @@ class Promotion:
 
     def take_finished(self, now: float) -> list[Emission]:
         """Promote the requests whose KV has come, send those back whose has not, and free what was sent."""
-        self._connector.due(now)
         emissions, received = [], []
         for finished in self._connector.take_finished():
             if not self._lives.unfence((finished.rid, finished.epoch)):
