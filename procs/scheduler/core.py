@@ -252,9 +252,9 @@ class Scheduler:
 
     # Transfers of KV
 
-    def transfer_report(self, report: TransferReport) -> None:
-        """A worker of the executor has finished its part of a transfer; the next plan takes it up."""
-        self.connector.hear(report)
+    def transfer_report(self, *reports: TransferReport) -> None:
+        """Workers of the executor have finished their parts of transfers; the next plan takes it up."""
+        self.connector.hear(*reports)
 
     def take_transfers(self) -> list[KvTransfer]:
         """What the executor has to be told about transfers now.

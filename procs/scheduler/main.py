@@ -7,13 +7,14 @@ heartbeat, or soon when output has no room for tokens.
 from __future__ import annotations
 
 import dataclasses
+import itertools
 import logging
 import math
 import time
 from collections import deque
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
-from typing import Protocol
+from typing import Protocol, cast
 
 from ...common.errors import BadMessage
 from ...common.types import State, role_of
@@ -123,8 +124,7 @@ class SchedulerLoop:
     def turn(self) -> None:
         """Handle what has arrived, and send what follows from it."""
         was_alive = self.core is not None and self.core.alive
-        for message in self._from_executor.drain():
-            self._hear_executor(message)
+        self._hear_executor(self._from_executor.drain())
         core = self.core
         if core is None:
             return
@@ -149,16 +149,22 @@ class SchedulerLoop:
         has_room = len(self._unsent) + self._to_output.waiting < MAX_WAITING_EMISSIONS
         return has_room and (self._rank is None or core.alive)
 
-    def _hear_executor(self, message: Hello | StepDone | TransferReport) -> None:
+    def _hear_executor(self, messages: Iterable[Hello | StepDone | TransferReport]) -> None:
+        """In the order in which they came; reports that came together are heard together."""
+        for kind, alike in itertools.groupby(messages, type):
+            if kind is TransferReport and self.core is not None:
+                self.core.transfer_report(*cast(Iterable[TransferReport], alike))
+            else:
+                for message in alike:
+                    self._hear_one(message)
+
+    def _hear_one(self, message: Hello | StepDone | TransferReport) -> None:
         if isinstance(message, Hello):
             self._greet(message)
-            return
-        if self.core is None:
-            self._from_executor.reject(BadMessage(f"a {type(message).__name__} before Hello"))
-        elif isinstance(message, TransferReport):
-            self.core.transfer_report(message)
-        else:
+        elif self.core is not None and isinstance(message, StepDone):
             self._settle(self.core, message)
+        else:
+            self._from_executor.reject(BadMessage(f"a {type(message).__name__} before Hello"))
 
     def _greet(self, hello: Hello) -> None:
         """An executor has started; if it is not the first one, the requests go on with it."""
@@ -224,7 +230,7 @@ class SchedulerLoop:
             if position is None:
                 return
             self._unsent.popleft()
-            *earlier, last = _portions(emission.opened)
+            *earlier, last = _portions(emission.first_words)
             for opened in earlier:
                 self._to_output.send(Emit(opened, b"", b"", position, 0))
             self._to_output.send(

@@ -16,8 +16,10 @@ Other columns: `token_limit` is the length at which a request ends, `stops_from`
 token counts (min_tokens). `drafted`: drafts that lie ready in the executor. `from_host`: the executor does not have
 the row's last token. `begun`: where its prefill began. `published`: how many of its blocks have had their chance to
 enter the prefix cache; `hashed`: more may have one. `sent_blocks`: entries of its block table that the executor
-has. `skipped`: steps in which it could have decoded and was left out. A parked row has blocks and waits for their
-content; a pinned one must keep them.
+has. `skipped`: steps in which it could have decoded and was left out. `digests`: how many its request has;
+`has_siblings`: there are other choices of its prompt. A parked row has blocks and waits for their content: when it
+comes, `arriving` tokens are committed, and `first_token` (or NO_FIRST_TOKEN) is its first output. A pinned row must
+keep its blocks.
 """
 
 from __future__ import annotations
@@ -38,6 +40,7 @@ Counts = npt.NDArray[np.int64]
 Flags = npt.NDArray[np.bool_]
 
 NO_TOKENS: Tokens = np.zeros(0, np.int32)
+NO_FIRST_TOKEN = -1
 
 
 def spread(rows: Rows, counts: Counts) -> tuple[Rows, Counts]:
@@ -72,11 +75,14 @@ class RowTable:
         self.opened, self.from_host, self.hashed = flags(), flags(), flags()
         self.has_stop_ids, self.has_stop_sequences, self.stops_at_eos = flags(), flags(), flags()
         self.wants_logprobs, self.wants_prompt_logprobs, self.asks_to_send = flags(), flags(), flags()
+        self.has_siblings = flags()
         self.rid, self.arrival, self.generation = counts(), counts(), counts()
         self.committed, self.in_flight, self.target, self.length = counts(), counts(), counts(), counts()
         self.open_tokens, self.open_steps, self.drafted, self.skipped = counts(), counts(), counts(), counts()
         self.token_limit, self.stops_from, self.mrope_delta = counts(), counts(), counts()
         self.blocks, self.sent_blocks, self.published, self.begun = counts(), counts(), counts(), counts()
+        self.arriving, self.digests = counts(), counts()
+        self.first_token: Tokens = np.full(max_rows, NO_FIRST_TOKEN, np.int32)
         self.state_slot: Counts = np.full(max_rows, NO_SLOT, np.int64)
         self._free = list(range(max_rows - 1, -1, -1))
         self._by_arrival: Rows | None = None
@@ -149,7 +155,8 @@ class RowTable:
         self.mrope_delta[row] = request.mrope_delta
         self.stops_from[row] = request.prompt_tokens + limits.min_tokens
         self.opened[row] = request.opened
-        self.hashed[row] = request.digests is not None
+        self.hashed[row], self.digests[row] = request.digests is not None, len(request.digests or ())
+        self.has_siblings[row] = request.siblings is not None
         self.has_stop_ids[row], self.has_stop_sequences[row] = bool(limits.stop_token_ids), bool(limits.stop_sequences)
         self.stops_at_eos[row] = not limits.ignore_eos
         self.wants_logprobs[row] = request.sampling.logprobs >= 0
@@ -162,16 +169,20 @@ class RowTable:
         request.row, request.phase = row, Phase.RUNNING
         request.tokens = NO_TOKENS  # and no view of its prompt, which would keep all of it
 
-    def park(self, row: int) -> None:
+    def park(self, row: int, arriving: int, first_token: int) -> None:
         """The row's blocks are being filled from elsewhere: it is in no step until `unpark`."""
         self.request(row).phase = Phase.PARKED
+        self.arriving[row], self.first_token[row] = arriving, first_token
         self.parked[row], self.running[row] = True, False
         self._by_arrival = None
 
     def unpark(self, rows: Rows) -> None:
+        """What parked rows waited for has come."""
+        assert self.parked[rows].all()
         running = Phase.RUNNING
         for request in self.requests_of(rows):
             request.phase = running
+        self.committed[rows] = self.begun[rows] = self.arriving[rows]
         self.parked[rows], self.running[rows] = False, True
         self._by_arrival = None
 

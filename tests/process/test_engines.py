@@ -94,7 +94,7 @@ def test_drain(alignment: str) -> None:
         server.wait_ready()
         asking = [pool.submit(ask, server, prompt_of(number), 200) for number in range(4)]
         for engine in range(2):
-            wait_metric(server.url, "requests_running", f"scheduler{engine}", lambda running: running > 0)
+            wait_metric(server.url, "requests_total", f"scheduler{engine}", lambda submitted: submitted == 2)
         assert server.stop() == 0
         assert [one.result()["usage"]["completion_tokens"] for one in asking] == [200] * 4
 

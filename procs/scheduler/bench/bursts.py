@@ -61,8 +61,9 @@ class Received:
     """The KV of `requests` parked requests arrives, with a first token for each, between two plans.
 
     Figures: the tick, in which their reports are heard and all are promoted, their blocks published and their first
-    tokens emitted; and the plan after it, with a row for each, which the executor does not know yet. That these are two
-    is made so: at the tick the pipeline is full, so that nothing can be planned.
+    tokens emitted; the messages of first words about them, which are made when the step is on its way to the executor;
+    and the next plan, with a row for each, which the executor does not know yet. That it is another plan is made so: at
+    the tick the pipeline is full, so that nothing can be planned.
     """
 
     requests: int
@@ -80,11 +81,12 @@ class Received:
             max_model_len=self.context + _ROOM_TOKENS,
             consumer=True,
         )
-        ticks, plans = [], []
+        ticks, words, plans = [], [], []
         for repeat in range(effort.repeats):
             first = repeat * (self.requests + 1)
             reports = self._park(engine, first)
             ticks.append(self._tick(engine, reports))
+            words.append(self._words(engine))
             engine.settle()
             cost = engine.plan()
             assert cost is not None and engine.open[-1].rows == self.requests + 1
@@ -93,6 +95,7 @@ class Received:
         heard, promoted = np.median(ticks, axis=0).tolist()
         parts = {"reports": heard, "promotion": promoted}
         yield summarise(self.name, "tick", "ms", [sum(tick) for tick in ticks], self.target_ms, parts)
+        yield summarise(self.name, "first words", "ms", words)
         plan, message, _ = (np.median(plans, axis=0) / 1e6).tolist()
         both = [(cost.plan_ns + cost.message_ns) / 1e6 for cost in plans]
         yield summarise(self.name, "next plan", "ms", both, parts={"plan": plan, "message": message})
@@ -113,13 +116,20 @@ class Received:
     def _tick(self, engine: Engine, reports: list[TransferReport]) -> tuple[float, float]:
         """Hear the reports, and promote; the times of both in ms."""
         begun = now_ns()
-        for report in reports:
-            engine.core.transfer_report(report)
+        engine.core.transfer_report(*reports)
         heard = now_ns()
         step = engine.core.plan(engine.now)
         promoted = now_ns()
         assert step is None and not engine.core.counts().parked
         return (heard - begun) / 1e6, (promoted - heard) / 1e6
+
+    def _words(self, engine: Engine) -> float:
+        """Make the messages of the first words; the time in ms."""
+        begun = now_ns()
+        words = [emission.first_words for emission in engine.core.take_emissions()]
+        made = now_ns()
+        assert sum(map(len, words)) == self.requests
+        return (made - begun) / 1e6
 
 
 @dataclass(frozen=True, slots=True)

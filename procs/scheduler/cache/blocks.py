@@ -19,7 +19,7 @@ from ....ipc.events import Cleared, KvEvent, Removed, Stored
 from ....ipc.plan import Column
 from ...block_hash import ROOT, adapter_of, published_keys
 from .free_blocks import Ids, LruQueue, VacantBlocks
-from .residency import NO_ENTRY, Chain, Hit, Residency, last_occurrences
+from .residency import NO_ENTRY, Chains, Contents, Hit, Residency, last_occurrences
 
 _ONE = np.int32(1)  # of the type of `holders`: see residency.py
 
@@ -127,32 +127,35 @@ class BlockPool:
 
     # The prefix cache
 
-    def publish(self, *chains: Chain) -> int:
-        """These blocks carry their digests from now on; of a chain whose parent is not in the cache, none does.
+    def publish(self, chains: Chains) -> int:
+        """These blocks carry their digests from now on; of a run whose parent is not in the cache, none does.
 
-        A block that carries its digest already stays as it is; no block is in two chains. Returns how many blocks have
+        A block that carries its digest already stays as it is; no block is in two runs. Returns how many blocks have
         got a digest.
         """
-        published = self._residency.publish(chains)
-        if self._tells:
-            for chain, first_copies in zip(chains, published.first_copies, strict=True):
-                if first_copies:
-                    self._tell_stored(chain, len(chain.ids) - first_copies)
-        return published.blocks
+        chains = self._residency.rooted(chains)
+        blocks, fresh = self._residency.publish(chains)
+        if self._tells and chains.contents is not None:
+            runs = zip(chains.begins.tolist(), chains.counts.tolist(), chains.parents, strict=True)
+            for begin, count, parent in runs:
+                end = begin + count
+                first = end - int(np.count_nonzero(fresh[begin:end]))  # what is in the cache has its prefix in it
+                if first < end:
+                    before = chains.digests[first - 1] if first > begin else parent
+                    self._tell_stored(chains.digests[first:end], before, chains.contents, first, end)
+        return blocks
 
-    def _tell_stored(self, chain: Chain, known: int) -> None:
-        """Of a chain's digests the first `known` were in the cache before: what is in it has its prefix in it."""
-        parent = chain.digests[known - 1] if known else chain.parent
-        block_size = len(chain.tokens) // len(chain.digests)
-        own_keys = [] if chain.keys is None else chain.keys[known:]
+    def _tell_stored(self, digests: Sequence[bytes], parent: bytes, contents: Contents, first: int, end: int) -> None:
+        """Nobody carried these digests before; `contents` has those of their blocks from `first` to `end`."""
+        keys = contents.keys[first:end]
         self._events.append(
             Stored(
-                tuple(chain.digests[known:]),
+                tuple(digests),
                 None if parent == self._root else parent,
-                chain.tokens[known * block_size :].tobytes(),
-                block_size,
-                tuple([published_keys(of_block) for of_block in own_keys]) if any(own_keys) else None,
-                adapter_of(own_keys[0]) if own_keys else None,
+                contents.tokens[first:end].tobytes(),
+                contents.tokens.shape[1],
+                tuple([published_keys(of_block) for of_block in keys]) if any(keys) else None,
+                adapter_of(keys[0]),
             )
         )
 

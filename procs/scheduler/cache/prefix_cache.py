@@ -7,15 +7,15 @@ prompt share are held for those that were never admitted.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-
 import numpy as np
 
+from ....ipc.plan import Column
+from ....ipc.ring import Tokens
 from ...block_hash import ROOT, block_keys, encode_blocks, extend
 from ..request import Request
-from ..rows import NO_TOKENS, Rows, RowTable
+from ..rows import Counts, Rows, RowTable, spread
 from .blocks import BlockPool
-from .residency import Chain
+from .residency import Chains, Contents
 
 
 class PrefixCache:
@@ -31,55 +31,74 @@ class PrefixCache:
         """Publish what these rows have computed since the last time."""
         table = self._table
         full, published = table.committed[rows] // table.block_size, table.published[rows]
-        due = np.flatnonzero(table.hashed[rows] & (full > published))
-        if not len(due):
+        due = table.hashed[rows] & (full > published)
+        if not due.any():
             return
         rows, firsts, ends = rows[due], published[due], full[due]
-        spans = list(zip(table.requests_of(rows), rows.tolist(), firsts.tolist(), ends.tolist(), strict=True))
         if self.enabled:
-            self._extend_chains(spans)
-        chains = [self._chain(*span) for span in spans]
-        self._pool.publish(*chains)
-        for (request, _, first, _), chain in zip(spans, chains, strict=True):
-            self.hold_for_siblings(request, chain.ids, first)
-        table.published[rows] = firsts + [len(chain.ids) for chain in chains]
-        if not self.enabled:  # no block behind the prompt will have a digest: those rows are not due again
-            table.hashed[rows] = table.published[rows] < [len(request.digests or ()) for request, *_ in spans]
+            self._extend_chains(rows, ends)
+        else:  # no block behind the prompt will have a digest: those rows are not due again
+            ends = np.minimum(ends, table.digests[rows])
+            table.hashed[rows] = ends < table.digests[rows]
+        some = ends > firsts
+        self._publish(rows[some], firsts[some], ends[some])
 
-    def _chain(self, request: Request, row: int, first: int, end: int) -> Chain:
-        """The blocks of a row from block `first` to block `end`, without it, as far as they have digests."""
-        table, size, digests = self._table, self._table.block_size, request.digests
-        assert digests is not None
-        end = min(end, len(digests))
-        parent = digests[first - 1] if first else ROOT
-        ids = table.tables[row, first:end]
+    def _publish(self, rows: Rows, firsts: Counts, ends: Counts) -> None:
+        """Publish of each row the blocks from its first one to its end, without this; there are some."""
+        table, counts = self._table, ends - firsts
+        owners, within = spread(rows, counts)
+        indexes = np.repeat(firsts, counts) + within
+        ids = table.tables[owners, indexes]
+        parents, behind = [ROOT] * len(rows), np.flatnonzero(firsts)
+        for run, digest in zip(behind.tolist(), self._digests(rows[behind], firsts[behind] - 1), strict=True):
+            parents[run] = digest
+        contents = self._contents(owners, indexes)
+        self._pool.publish(Chains(ids, self._digests(owners, indexes), counts, parents, contents))
+        table.published[rows] = ends
+        for run in np.flatnonzero(table.has_siblings[rows]).tolist():
+            self.hold_for_siblings(table.request(int(rows[run])), ids[owners == rows[run]], int(firsts[run]))
+
+    def _digests(self, rows: Rows, indexes: Counts) -> list[bytes]:
+        """The digest of block indexes[i] of rows[i], which has one."""
+        blocks = zip(self._table.requests_of(rows), indexes.tolist(), strict=True)
+        return [(request.digests or ())[index] for request, index in blocks]
+
+    def _contents(self, rows: Rows, indexes: Counts) -> Contents | None:
+        """What the world is told of these blocks, if it is told."""
         if not self._tells:
-            return Chain(ids, digests[first:end], parent, NO_TOKENS)
-        keys = [block_keys(request.keys, request.images, index, size) for index in range(first, end)]
-        return Chain(ids, digests[first:end], parent, table.tokens[row, first * size : end * size], keys)
-
-    def _extend_chains(self, spans: Iterable[tuple[Request, int, int, int]]) -> None:
-        """Hash the blocks that are full and were not, of all rows together: so a block costs 3 us and not 5."""
+            return None
         size = self._table.block_size
-        blocks = [
-            (request, row, index)
-            for request, row, _, end in spans
-            if request.digests is not None
-            for index in range(len(request.digests), end)
-        ]
-        if not blocks:
+        owned = zip(self._table.requests_of(rows), indexes.tolist(), strict=True)
+        keys = [block_keys(request.keys, request.images, index, size) for request, index in owned]
+        return Contents(self._tokens(rows, indexes), keys)
+
+    def _tokens(self, rows: Rows, indexes: Counts) -> Tokens:
+        """The tokens of block indexes[i] of rows[i], [blocks, block_size]."""
+        size = self._table.block_size
+        tokens: Tokens = self._table.tokens[rows[:, None], indexes[:, None] * size + np.arange(size)]
+        return tokens
+
+    def _extend_chains(self, rows: Rows, ends: Counts) -> None:
+        """Hash the blocks that are full and were not, of all rows together: so a block costs 3 us and not 5."""
+        table, known = self._table, self._table.digests[rows]
+        lacking = np.maximum(ends - known, 0)
+        if not lacking.any():
             return
-        owners, indexes = np.array([(row, index) for _, row, index in blocks]).T
-        tokens = self._table.tokens[owners[:, None], indexes[:, None] * size + np.arange(size)]
-        for (request, _, index), encoded in zip(blocks, encode_blocks(tokens), strict=True):
+        owners, within = spread(rows, lacking)
+        indexes = np.repeat(known, lacking) + within
+        blocks = zip(
+            table.requests_of(owners), indexes.tolist(), encode_blocks(self._tokens(owners, indexes)), strict=True
+        )
+        for request, index, encoded in blocks:
             digests = request.digests
             assert digests is not None
-            keys = block_keys(request.keys, request.images, index, size)
+            keys = block_keys(request.keys, request.images, index, table.block_size)
             digests.append(extend(digests[-1] if digests else ROOT, encoded, keys))
+        table.digests[rows] = known + lacking
 
     # Choices of one prompt
 
-    def hold_for_siblings(self, request: Request, blocks: np.ndarray, first: int) -> None:
+    def hold_for_siblings(self, request: Request, blocks: Column, first: int) -> None:
         """Hold computed blocks of a prompt, from block `first` on, for its choices that were never admitted."""
         siblings = request.siblings
         if siblings is None or not siblings.fresh or first != len(siblings.held):

@@ -22,14 +22,16 @@ from __future__ import annotations
 from bisect import bisect_left
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import compress, repeat
 from typing import NamedTuple
 
 import numpy as np
+import numpy.typing as npt
 
 from ....ipc.plan import Column
 from ....ipc.ring import Tokens
 from ...block_hash import Keys
-from .free_blocks import Ids
+from .free_blocks import Flags, Ids
 
 NO_ENTRY = -1
 
@@ -44,28 +46,37 @@ class Hit:
     held: int
 
 
-class Chain(NamedTuple):
-    """Full blocks, held and one behind the other in one table, and their digests.
+class Contents(NamedTuple):
+    """What others are told of blocks: their tokens, [blocks, block_size], and the keys of each."""
 
-    `parent` is the digest of the block before them, or the root. `tokens` and `keys` are those of the blocks, and tell
-    others what they are; without keys no block has any.
+    tokens: Tokens
+    keys: Sequence[Keys | None]
+
+
+class Chains(NamedTuple):
+    """Full blocks of some tables, all held, and their digests: of each table a run of blocks, one run after the other.
+
+    Run i has counts[i] blocks, one or more; parents[i] is the digest of the block before it, or the root.
     """
 
     ids: Column
     digests: Sequence[bytes]
-    parent: bytes
-    tokens: Tokens
-    keys: Sequence[Keys | None] | None = None
+    counts: npt.NDArray[np.int64]
+    parents: Sequence[bytes]
+    contents: Contents | None = None
 
+    @property
+    def begins(self) -> npt.NDArray[np.int64]:
+        """Where each run begins."""
+        begins: npt.NDArray[np.int64] = np.cumsum(self.counts) - self.counts
+        return begins
 
-@dataclass(frozen=True, slots=True)
-class Published:
-    """How many blocks carry a digest now that had none, and of each chain how many digests, its last ones, nobody
-    carried before.
-    """
-
-    blocks: int
-    first_copies: list[int]
+    def only(self, runs: Flags) -> Chains:
+        """These runs alone."""
+        blocks = np.flatnonzero(np.repeat(runs, self.counts)).tolist()
+        contents = self.contents and Contents(self.contents.tokens[blocks], [self.contents.keys[at] for at in blocks])
+        digests, parents = [self.digests[at] for at in blocks], [*compress(self.parents, runs)]
+        return Chains(self.ids[blocks], digests, self.counts[runs], parents, contents)
 
 
 def last_occurrences(values: Ids, scratch: Ids) -> Ids:
@@ -86,7 +97,7 @@ class Residency:
         self._entry_of: dict[bytes, int] = {}
         self._unused = list(range(capacity))
         # By entry. `_carrier` is a block that carries it, or was one: a guess that is checked.
-        self._digest = [b""] * capacity
+        self._digest: npt.NDArray[np.object_] = np.full(capacity, b"", np.object_)
         self._parent, self._carrier, self._carriers, self._held, self._scratch = np.zeros((5, capacity), np.intp)
 
     def __len__(self) -> int:
@@ -95,42 +106,52 @@ class Residency:
     def digest(self, block: int) -> bytes | None:
         """The digest that a block carries."""
         entry = int(self.entry[block])
-        return None if entry == NO_ENTRY else self._digest[entry]
+        digest: bytes | None = None if entry == NO_ENTRY else self._digest[entry]
+        return digest
 
-    def publish(self, chains: Sequence[Chain]) -> Published:
-        """The blocks of each chain whose parent is here carry its digests from now on. No block is in two chains.
+    def rooted(self, chains: Chains) -> Chains:
+        """The runs of which the parent is here, nearly always all."""
+        unknown = set(chains.parents).difference(self._entry_of, (self._root,))
+        return chains.only(np.array([one not in unknown for one in chains.parents])) if unknown else chains
 
-        Many chains of one block each are usual: arrays are written once for all.
+    def publish(self, chains: Chains) -> tuple[int, Flags]:
+        """These blocks, of runs of which the parent is here, carry their digests from now on.
+
+        Many runs of one block each are usual: everything is done once for all. Returns how many blocks have got a
+        digest, and for each block whether it is the first that carries its digest. If so, the rest of its run is, too.
         """
-        entries: list[int] = []
-        first_copies = []
-        for chain in chains:
-            known = len(self._entry_of)
-            entries += self._entries(chain)
-            first_copies.append(len(self._entry_of) - known)
-        ids, of_ids = np.concatenate([chain.ids for chain in chains]), np.array(entries, np.intp)
-        carries = (self.entry[ids] == NO_ENTRY) & (of_ids != NO_ENTRY)
-        ids, of_ids = ids[carries], of_ids[carries]
+        ids, digests = chains.ids, chains.digests
+        carries = self.entry[ids] == NO_ENTRY
+        entries, fresh = self._entries_for(digests, self.entry[ids], carries)
+        self._digest[entries] = digests
+        self._parent[entries] = self._above(chains, entries)
+        ids, of_ids = ids[carries], entries[carries]
         self.entry[ids], self._carrier[of_ids] = of_ids, ids
         np.add.at(self._carriers, of_ids, _ONE)
         np.add.at(self._held, of_ids, _ONE)
-        return Published(len(ids), first_copies)
+        return len(ids), fresh
 
-    def _entries(self, chain: Chain) -> list[int]:
-        """The entries of a chain's digests, new ones where there are none; NO_ENTRY if the parent is not here."""
-        entry_of = self._entry_of
-        above = NO_ENTRY if chain.parent == self._root else entry_of.get(chain.parent)
-        if above is None:
-            return [NO_ENTRY] * len(chain.digests)
-        entries = []
-        for digest in chain.digests:
-            entry = entry_of.get(digest)
-            if entry is None:
-                entry = self._unused.pop()
-                entry_of[digest], self._digest[entry], self._parent[entry] = entry, digest, above
-            entries.append(entry)
-            above = entry
-        return entries
+    def _entries_for(self, digests: Sequence[bytes], entries: Ids, lacking: Flags) -> tuple[Ids, Flags]:
+        """The entries of digests, and which are new, given those that their blocks have, or lack.
+
+        Each block that lacks one has an unused entry ready, which its digest takes if it is not here.
+        """
+        count = int(np.count_nonzero(lacking))
+        ready = entries.copy()
+        ready[lacking] = self._unused[len(self._unused) - count :]
+        found = np.fromiter(map(self._entry_of.setdefault, digests, ready.tolist()), np.intp, len(digests))
+        fresh = lacking & (found == ready)
+        del self._unused[len(self._unused) - count :]
+        self._unused.extend(ready[lacking & ~fresh].tolist())
+        return found, fresh
+
+    def _above(self, chains: Chains, entries: Ids) -> Ids:
+        """The entry before each: a digest has one parent, in whichever run it is."""
+        above = np.empty_like(entries)
+        above[1:] = entries[:-1]
+        parents = map(self._entry_of.get, chains.parents, repeat(NO_ENTRY))
+        above[chains.begins] = np.fromiter(parents, np.intp, len(chains.parents))
+        return above
 
     def hold(self, ids: Ids) -> None:
         """Published blocks that nobody held are held now."""
@@ -148,12 +169,12 @@ class Residency:
         entries = self.entry[ids]
         self.entry[ids] = NO_ENTRY
         np.subtract.at(self._carriers, entries, _ONE)
-        ended = last_occurrences(entries[self._carriers[entries] == 0], self._scratch).tolist()
-        digests = [self._digest[entry] for entry in ended]
-        for entry in ended:
-            del self._entry_of[self._digest[entry]]
-            self._digest[entry] = b""
-        self._unused.extend(ended)
+        ended = last_occurrences(entries[self._carriers[entries] == 0], self._scratch)
+        digests: list[bytes] = self._digest[ended].tolist()
+        for digest in digests:
+            del self._entry_of[digest]
+        self._digest[ended] = b""
+        self._unused.extend(ended.tolist())
         return tuple(digests)
 
     def clear(self) -> None:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Protocol
 
 import numpy as np
 import numpy.typing as npt
@@ -18,6 +20,19 @@ NO_STOP_TOKEN = -1
 Ids = npt.NDArray[np.int64]
 
 _NO_IDS: Ids = np.zeros(0, np.int64)
+
+
+class FirstWord(Protocol):
+    """What says the first word about a request: the request itself, as long as the word waits to be sent."""
+
+    @property
+    def rid(self) -> int: ...
+    @property
+    def epoch(self) -> int: ...
+    @property
+    def cached_tokens(self) -> int: ...
+    @property
+    def ticket(self) -> bytes: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,21 +69,27 @@ NO_NEW_TOKENS = NewTokens(_NO_IDS, NO_TOKENS, NO_TOKENS)
 class Emission:
     """First words, then new tokens, then last words; and what is new of prompts."""
 
-    opened: tuple[Opened, ...] = ()
+    opened: Sequence[FirstWord] = ()
     new: NewTokens = NO_NEW_TOKENS
     ended: LastWords = NO_LAST_WORDS
     prompt_logprobs: Logprobs = NO_VALUES
 
+    @property
+    def first_words(self) -> tuple[Opened, ...]:
+        """The messages of `opened`: made when they are sent, which is when the step is on its way to the executor."""
+        return tuple([Opened(one.rid, one.epoch, one.cached_tokens, one.ticket) for one in self.opened])
 
-def opening(request: Request) -> Opened:
-    """The first word about a request."""
-    request.opened = True
-    return Opened(request.rid, request.epoch, request.cached_tokens, request.ticket)
+
+def opening(requests: Sequence[Request]) -> Sequence[Request]:
+    """Output is about to hear of these requests for the first time."""
+    for request in requests:
+        request.opened = True
+    return requests
 
 
 def last_word(request: Request, finish: Finish, detail: Detail | None = None) -> Emission:
     """An emission that ends a request without a new token."""
-    opened = () if request.opened else (opening(request),)
+    opened = () if request.opened else opening((request,))
     return Emission(opened, ended=end_of(request.rid, finish, detail))
 
 

@@ -10,12 +10,13 @@ import numpy.typing as npt
 
 from ....common.types import Finish
 from ....ipc.logprobs import pack
-from ....ipc.messages import NO_VALUES, Detail, Logprobs, Opened, RowError
+from ....ipc.messages import NO_VALUES, Detail, Logprobs, RowError
 from ....ipc.plan import StepSlot
 from ....ipc.ring import Tokens
 from ..cache.prefix_cache import PrefixCache
 from ..lives import Lives
 from ..planning.step import OpenStep
+from ..request import Request
 from ..rows import Counts, Flags, Rows, RowTable
 from ..statistics import SpecStats, Statistics
 from .emission import Emission, LastWords, NewTokens, last_word, opening
@@ -125,12 +126,12 @@ class Settling:
         new = NewTokens(rids, cut.kept.astype(np.int32), tokens[kept], logprobs)
         return [Emission(opened, new, ended)]
 
-    def _open(self, rows: Rows) -> tuple[Opened, ...]:
-        """The first words about those of the rows that output has not heard of."""
+    def _open(self, rows: Rows) -> Sequence[Request]:
+        """Those of the rows' requests of which output has not heard."""
         table = self._table
-        opened = tuple(map(opening, table.requests_of(rows[~table.opened[rows]])))
-        table.opened[rows] = True
-        return opened
+        fresh = rows[~table.opened[rows]]
+        table.opened[fresh] = True
+        return opening(table.requests_of(fresh))
 
     def _end(self, rows: Rows, rids: Counts, cut: Cut, now: float) -> LastWords:
         ends = cut.finishes != Finish.NONE

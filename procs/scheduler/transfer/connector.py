@@ -13,13 +13,18 @@ The connector knows no block pool, no queue and no clock; `now` is monotonic, in
 from __future__ import annotations
 
 import dataclasses
-from collections import OrderedDict
+from collections import deque
 from dataclasses import dataclass
 
 from ....common.types import TransferAction, TransferOutcome
 from ....ipc.messages import KvTransfer, RemoteKv, TransferReport
 from ....ipc.plan import Column
-from .reports import DROPPED, LAST, Combiner, Finished, Key
+from .reports import DROPPED, LAST, Combiner, Key
+
+_RECEIVED, _SENT, _FAILED, _CANCELLED = TransferOutcome  # to look one up in its class costs 0.1 us
+
+_SPARE = 1024
+"""So many entries of transfers that wait no more are kept, beside as many as are open."""
 
 DRAIN_S = 2.0
 """So long a process that stops waits for open transfers."""
@@ -37,11 +42,15 @@ class Role:
 class _Transfer:
     """An open transfer. `nonce` is the id by which the peers know it, 0 if they have none for it.
 
-    `wrong` is what no worker can report of it: nobody sends what is to be received.
+    `wrong` is what no worker can report of it: nobody sends what is to be received. `waits`: it was not stopped, and
+    not all workers have reported; if that is so at its deadline, it is stopped.
     """
 
+    key: Key
+    deadline: float
     wrong: TransferOutcome
     nonce: int
+    waits: bool = True
     stopped: bool = False
     cancelled: bool = False
     overdue: str = ""
@@ -72,8 +81,8 @@ class Connector:
         self._host = host
         self._next_transfer = first_transfer
         self._open: dict[Key, _Transfer] = {}
-        self._deadlines: OrderedDict[Key, float] = OrderedDict()  # of those not stopped; time only goes on
-        self._combiner = Combiner(workers)
+        self._waiting: deque[_Transfer] = deque()  # and some that wait no more; time only goes on
+        self._combiner = Combiner(workers, remembered=0)  # what was taken is not open: a late duplicate is told by that
         self._orders: list[KvTransfer] = []
 
     @property
@@ -84,7 +93,9 @@ class Connector:
     @property
     def next_due(self) -> float | None:
         """When `due` has something to do, if nobody reports before."""
-        return next(iter(self._deadlines.values()), None)
+        while self._waiting and not self._waiting[0].waits:
+            self._waiting.popleft()
+        return self._waiting[0].deadline if self._waiting else None
 
     # Transfers start
 
@@ -95,7 +106,7 @@ class Connector:
     def receive(self, rid: int, epoch: int, blocks: Column, remote: RemoteKv, now: float) -> None:
         """Fetch what `match` found into these blocks, int32 [n]; the request that owns them waits for it."""
         assert self._role.consumer, "KV for an engine that does not receive"
-        self._start(rid, epoch, _Transfer(TransferOutcome.SENT, remote.transfer), now)
+        self._start((rid, epoch), _SENT, remote.transfer, now)
         self._orders.append(KvTransfer(rid, epoch, TransferAction.RECEIVE, _column(blocks), remote))
 
     def send(self, rid: int, epoch: int, blocks: Column, remote: RemoteKv | None, now: float) -> RemoteKv | None:
@@ -109,7 +120,7 @@ class Connector:
         if not len(blocks) or (rid, epoch) in self._open:
             return None
         transfer = remote.transfer or self._new_id()
-        self._start(rid, epoch, _Transfer(TransferOutcome.RECEIVED, transfer), now)
+        self._start((rid, epoch), _RECEIVED, transfer, now)
         held = _column(blocks)
         order = dataclasses.replace(remote, transfer=transfer)
         self._orders.append(KvTransfer(rid, epoch, TransferAction.SEND, held, order))
@@ -119,12 +130,14 @@ class Connector:
         self._next_transfer += 1
         return self._next_transfer - 1
 
-    def _start(self, rid: int, epoch: int, transfer: _Transfer, now: float) -> None:
-        key = rid, epoch
+    def _start(self, key: Key, wrong: TransferOutcome, nonce: int, now: float) -> None:
         assert key not in self._open, "a transfer of this request is open"
+        transfer = _Transfer(key, now + self._timeout_s, wrong, nonce)
         self._open[key] = transfer
-        self._deadlines[key] = now + self._timeout_s
-        self._combiner.expect(rid, epoch)
+        self._waiting.append(transfer)
+        if len(self._waiting) > 2 * len(self._open) + _SPARE:  # one that waits for long keeps all behind it
+            self._waiting = deque(one for one in self._waiting if one.waits)
+        self._combiner.expect(*key)
 
     # Transfers are stopped
 
@@ -133,40 +146,41 @@ class Connector:
         transfer = self._open.get((rid, epoch))
         if transfer is not None:
             transfer.cancelled = True
-            self._stop((rid, epoch), transfer)
+            self._stop(transfer)
 
     def due(self, now: float) -> None:
         """Cancel what has taken too long; each will be told as FAILED."""
-        while (deadline := self.next_due) is not None and deadline <= now:
-            key = next(iter(self._deadlines))
-            transfer = self._open[key]
-            silent = ", ".join(map(str, self._combiner.missing(*key)))
-            transfer.overdue = f"no report in {self._timeout_s:g} s from worker {silent}"
-            self._stop(key, transfer)
+        while self._waiting and self._waiting[0].deadline <= now:
+            transfer = self._waiting.popleft()
+            if transfer.waits:
+                silent = ", ".join(map(str, self._combiner.missing(*transfer.key)))
+                transfer.overdue = f"no report in {self._timeout_s:g} s from worker {silent}"
+                self._stop(transfer)
 
-    def _stop(self, key: Key, transfer: _Transfer) -> None:
+    def _stop(self, transfer: _Transfer) -> None:
         """Tell the workers that have not reported to leave the blocks alone."""
-        self._deadlines.pop(key, None)
-        if not transfer.stopped and self._combiner.missing(*key):
-            self._orders.append(KvTransfer(*key, TransferAction.CANCEL))
-        transfer.stopped = True
+        if not transfer.stopped and self._combiner.missing(*transfer.key):
+            self._orders.append(KvTransfer(*transfer.key, TransferAction.CANCEL))
+        transfer.waits, transfer.stopped = False, True
 
     # Transfers end
 
-    def hear(self, report: TransferReport) -> None:
-        """A worker's report. What fits no open transfer, or is no news, is counted and dropped."""
-        key = report.rid, report.epoch
-        transfer = self._open.get(key)
-        if transfer is None or report.outcome is transfer.wrong:
-            self.dropped += 1
-            return
-        heard = self._combiner.add(report)
-        if heard is DROPPED:
-            self.dropped += 1
-        elif heard is LAST:
-            self._deadlines.pop(key, None)
-        elif report.outcome in (TransferOutcome.FAILED, TransferOutcome.CANCELLED):
-            self._stop(key, transfer)  # it has failed, so the others need not go on
+    def hear(self, *reports: TransferReport) -> None:
+        """Workers' reports. What fits no open transfer, or is no news, is counted and dropped."""
+        transfers, add = self._open, self._combiner.add
+        for report in reports:
+            key = report.rid, report.epoch
+            transfer = transfers.get(key)
+            if transfer is None or report.outcome is transfer.wrong:
+                self.dropped += 1
+                continue
+            heard = add(key, report)
+            if heard is LAST:
+                transfer.waits = False
+            elif heard is DROPPED:
+                self.dropped += 1
+            elif report.outcome in (_FAILED, _CANCELLED):
+                self._stop(transfer)  # it has failed, so the others need not go on
 
     def written(self, rid: int, epoch: int, worker: int, nonce: int | None) -> None:
         """A producer says that it has written a worker's part of what is received here.
@@ -178,30 +192,24 @@ class Connector:
         if transfer is None or transfer.nonce != (nonce or 0):
             self.dropped += 1
             return
-        self.hear(TransferReport(rid, epoch, TransferOutcome.RECEIVED, worker))
+        self.hear(TransferReport(rid, epoch, _RECEIVED, worker))
 
-    def take_finished(self) -> list[Finished]:
+    def take_finished(self) -> list[TransferReport]:
         """The transfers that have ended since the last call, each once, in the order of their last report.
 
         RECEIVED or SENT if every worker said so, CANCELLED after `cancel`, else FAILED.
         """
-        return [self._finish(combined) for combined in self._combiner.take_finished()]
-
-    def _finish(self, combined: Finished) -> Finished:
-        rid, epoch, outcome, detail = combined
-        transfer = self._open.pop((rid, epoch))
-        if transfer.cancelled:
-            return Finished(rid, epoch, TransferOutcome.CANCELLED)
-        if transfer.overdue:
-            return Finished(rid, epoch, TransferOutcome.FAILED, transfer.overdue)
-        if outcome is TransferOutcome.CANCELLED:
-            return Finished(rid, epoch, TransferOutcome.FAILED, detail or "given up by a worker")
-        return combined
+        finished = self._combiner.take_finished()
+        transfers = map(self._open.pop, finished)
+        return [
+            _answer(transfer, combined) if transfer.stopped or combined.outcome is _CANCELLED else combined
+            for combined, transfer in zip(finished.values(), transfers, strict=True)
+        ]
 
     def forget(self) -> None:
         """The workers are new ones: nothing is open any more, and nobody is told how it ended."""
         self._open.clear()
-        self._deadlines.clear()
+        self._waiting.clear()
         self._combiner.reset()
         self._orders.clear()
 
@@ -216,12 +224,26 @@ class Connector:
 
     def check(self) -> None:
         """Compare the books; raises AssertionError."""
-        assert set(self._deadlines) <= set(self._open), "a time-out of no transfer"
+        waiting = {one.key: one for one in self._waiting if one.waits}
+        assert waiting == {key: one for key, one in self._open.items() if one.waits}, "time-outs were lost"
         for key, transfer in self._open.items():
             ends = transfer.stopped or not self._combiner.missing(*key)
-            assert ends != (key in self._deadlines), "a transfer that nobody waits for"
-        assert list(self._deadlines.values()) == sorted(self._deadlines.values()), "time-outs out of order"
+            assert ends != transfer.waits, "a transfer that nobody waits for"
+        deadlines = [one.deadline for one in self._waiting]
+        assert deadlines == sorted(deadlines), "time-outs out of order"
         assert self._combiner.pending <= self.open, "reports of no transfer"
+
+
+def _answer(transfer: _Transfer, combined: TransferReport) -> TransferReport:
+    """What is told of a transfer that was stopped, or given up, when its workers say `combined`."""
+    rid, epoch = combined.rid, combined.epoch
+    if transfer.cancelled:
+        return TransferReport(rid, epoch, _CANCELLED)
+    if transfer.overdue:
+        return TransferReport(rid, epoch, _FAILED, detail=transfer.overdue)
+    if combined.outcome is _CANCELLED:
+        return TransferReport(rid, epoch, _FAILED, detail=combined.detail or "given up by a worker")
+    return combined
 
 
 def _column(blocks: Column) -> bytes:

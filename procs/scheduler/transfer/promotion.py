@@ -2,21 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 import numpy as np
 
 from ....common.types import Finish, TransferOutcome
-from ....ipc.messages import Detail
+from ....ipc.messages import Detail, TransferReport
 from ..cache.prefix_cache import PrefixCache
 from ..lives import Lives
 from ..request import Phase, Request
 from ..results.emission import Emission, last_word
 from ..results.settling import Settling
-from ..rows import RowTable
+from ..rows import NO_FIRST_TOKEN, Rows, RowTable
 from ..statistics import Statistics
 from .connector import Connector
-from .reports import Finished
+
+_RECEIVED = TransferOutcome.RECEIVED
 
 
 class Promotion:
@@ -40,40 +39,32 @@ class Promotion:
 
     def take_finished(self, now: float) -> list[Emission]:
         """Promote the requests whose KV has come, send those back whose has not, and free what was sent."""
-        emissions, received = [], []
-        for finished in self._connector.take_finished():
-            if not self._lives.unfence((finished.rid, finished.epoch)):
-                request = self._lives.requests[finished.rid]
-                assert request.phase is Phase.PARKED and request.attempt == finished.epoch
-                if finished.outcome is TransferOutcome.RECEIVED:
-                    received.append(request)
-                else:
-                    emissions += self._fail(request, finished, now)
-        return emissions + self._promote(received, now) if received else emissions
+        finished, requests = self._connector.take_finished(), self._lives.requests
+        received = [requests[one.rid].row for one in finished if one.outcome is _RECEIVED]  # nothing is fenced for them
+        others = [one for one in finished if one.outcome is not _RECEIVED]
+        emissions = [emission for one in others for emission in self._take_back(one, now)]
+        return emissions + self._promote(np.array(received), now) if received else emissions
 
-    def _promote(self, requests: Sequence[Request], now: float) -> list[Emission]:
-        """The KV of parked requests is there: they go on as if it had been computed here.
-
-        A first token that came with it has no log-probability: who wants one has it sampled here.
-        """
+    def _promote(self, rows: Rows, now: float) -> list[Emission]:
+        """The KV of parked rows is there: they go on as if it had been computed here."""
         table = self._table
-        facts = [
-            (one.row, self._connector.match(one.prompt_tokens, remote), one.prompt_tokens, remote.first_token)
-            for one in requests
-            if (remote := one.remote) is not None
-        ]
-        rows, received, prompt, first = np.array(facts).T
-        has_room = (table.length[rows] < table.token_limit[rows]) & ~table.wants_logprobs[rows]
-        has_token = has_room & (first >= 0) & (received >= prompt) & (prompt == table.length[rows])
         table.unpark(rows)
-        table.committed[rows] = np.where(has_token, received, np.minimum(received, table.target[rows] - 1))
-        table.begun[rows] = table.committed[rows]
         self._cache.publish(rows)
+        has_token = table.first_token[rows] != NO_FIRST_TOKEN
         if not has_token.any():
             return []
-        return [self._settling.take_first(rows[has_token], first[has_token].astype(np.int32), now)]
+        rows = rows[has_token]
+        return [self._settling.take_first(rows, table.first_token[rows], now)]
 
-    def _fail(self, request: Request, finished: Finished, now: float) -> list[Emission]:
+    def _take_back(self, finished: TransferReport, now: float) -> list[Emission]:
+        """A transfer is over that brought nothing: blocks that were fenced for it are free, or it has failed."""
+        if self._lives.unfence((finished.rid, finished.epoch)):
+            return []
+        request = self._lives.requests[finished.rid]
+        assert request.phase is Phase.PARKED and request.attempt == finished.epoch
+        return self._fail(request, finished, now)
+
+    def _fail(self, request: Request, finished: TransferReport, now: float) -> list[Emission]:
         """The request goes back to its place, to be prefilled here, or ends."""
         self._statistics.transfers_failed += 1
         self._lives.receive_failed(request)

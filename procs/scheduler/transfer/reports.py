@@ -1,16 +1,16 @@
 """What the executor's workers report about KV transfers, put together into one answer for each.
 
 Every worker moves its own part of the KV. A transfer is over when all of them have told so; until then a
-worker may still read or write its blocks, so a failure waits for the others too. Nothing here knows which
-transfers were started; transfer.py asks.
+worker may still read or write its blocks, so a failure waits for the others too. The answer is a report again, of
+worker 0: mostly the very one that came, since 1,024 may come in one tick. Nothing here knows which
+transfers were started; the connector asks.
 """
 
 from __future__ import annotations
 
 import enum
 import re
-from collections import OrderedDict
-from typing import NamedTuple
+from itertools import islice
 
 from ....common.errors import BadMessage
 from ....common.types import TransferOutcome
@@ -27,15 +27,6 @@ _SEVERITY = (0, 0, 2, 1)
 
 _MAX_INT64 = 2**63 - 1
 _DECIMAL = re.compile(r"[0-9]{1,19}")
-
-
-class Finished(NamedTuple):
-    """A transfer that is over: no worker touches its blocks any more."""
-
-    rid: int
-    epoch: int
-    outcome: TransferOutcome
-    detail: str = ""
 
 
 class Heard(enum.Enum):
@@ -58,8 +49,8 @@ class Combiner:
         self._workers = workers
         self._remembered = remembered
         self._heard: dict[Key, dict[int, TransferReport]] = {}
-        self._over: OrderedDict[Key, None] = OrderedDict()  # oldest first
-        self._finished: list[Finished] = []
+        self._over: dict[Key, None] = {}  # and taken; oldest first
+        self._finished: dict[Key, TransferReport] = {}
 
     @property
     def pending(self) -> int:
@@ -75,13 +66,12 @@ class Combiner:
         """A transfer starts under this name; one that bore it before is forgotten."""
         self._over.pop((rid, epoch), None)
 
-    def add(self, report: TransferReport) -> Heard:
-        """Take a report in, or drop it: a duplicate, or one from no worker.
+    def add(self, key: Key, report: TransferReport) -> Heard:
+        """Take a report about the transfer of this name in, or drop it: a duplicate, or one from no worker.
 
         A worker that contradicts itself has failed, in whichever order it did.
         """
-        key = report.rid, report.epoch
-        if key in self._over or not 0 <= report.worker < self._workers:
+        if key in self._finished or key in self._over or not 0 <= report.worker < self._workers:
             return DROPPED
         worst = report
         if self._workers > 1:
@@ -94,24 +84,24 @@ class Combiner:
                 return NEWS
             del self._heard[key]
             worst = min(heard.values(), key=_worst_first)
-        self._over[key] = None
-        detail = f"worker {worst.worker}: {worst.detail}" if worst.detail else ""
-        self._finished.append(Finished(*key, worst.outcome, detail))
+        self._finished[key] = _for_all(worst) if worst.worker or worst.detail else worst
         return LAST
 
     def missing(self, rid: int, epoch: int) -> list[int]:
         """The workers that have not reported on a transfer; none when it is over."""
         key = rid, epoch
-        if key in self._over:
+        if key in self._finished or key in self._over:
             return []
         heard = self._heard.get(key, {})
         return [worker for worker in range(self._workers) if worker not in heard]
 
-    def take_finished(self) -> list[Finished]:
-        """Transfers on which all workers have reported since the last call, in the order of their last report."""
-        finished, self._finished = self._finished, []
-        while len(self._over) > self._remembered:
-            self._over.popitem(last=False)
+    def take_finished(self) -> dict[Key, TransferReport]:
+        """The answers about transfers on which all have reported since the last call, in the order of last reports."""
+        finished, self._finished = self._finished, {}
+        over, most = self._over, self._remembered
+        over.update(dict.fromkeys(islice(finished, max(0, len(finished) - most), None)))
+        for key in list(islice(over, max(0, len(over) - most))):
+            del over[key]
         return finished
 
     def reset(self) -> None:
@@ -119,6 +109,12 @@ class Combiner:
         self._heard.clear()
         self._over.clear()
         self._finished.clear()
+
+
+def _for_all(worst: TransferReport) -> TransferReport:
+    """The answer that one worker's report gives for all; its detail names the worker."""
+    detail = f"worker {worst.worker}: {worst.detail}" if worst.detail else ""
+    return TransferReport(worst.rid, worst.epoch, worst.outcome, detail=detail)
 
 
 def _worst_first(report: TransferReport) -> tuple[int, int]:
@@ -135,24 +131,25 @@ class Stages:
 
     def __init__(self, stages: int) -> None:
         self._saves = Combiner(stages)
-        self._behind: dict[Key, list[Finished]] = {}
+        self._behind: dict[Key, list[TransferReport]] = {}
 
     def save(self, rid: int, epoch: int) -> None:
         """A save starts."""
         self._saves.expect(rid, epoch)
         self._behind[rid, epoch] = []
 
-    def saved(self, report: TransferReport) -> list[Finished]:
+    def saved(self, report: TransferReport) -> list[TransferReport]:
         """A stage (the report's worker) has saved or failed to. Returns what can be told now, in order."""
-        if (report.rid, report.epoch) not in self._behind:
+        key = report.rid, report.epoch
+        if key not in self._behind:
             return []
-        self._saves.add(report)
-        told: list[Finished] = []
-        for save in self._saves.take_finished():
-            told += [save, *self._behind.pop((save.rid, save.epoch))]
+        self._saves.add(key, report)
+        told: list[TransferReport] = []
+        for save_key, save in self._saves.take_finished().items():
+            told += [save, *self._behind.pop(save_key)]
         return told
 
-    def moved(self, finished: Finished) -> list[Finished]:
+    def moved(self, finished: TransferReport) -> list[TransferReport]:
         """A send or a receive is over. Returns what can be told now: it, or nothing yet."""
         behind = self._behind.get((finished.rid, finished.epoch))
         if behind is None or finished.outcome is TransferOutcome.RECEIVED:

@@ -256,7 +256,7 @@ class Driver:
 
     def hear(self, emission: Emission) -> None:
         """Keep what requests are told."""
-        for opened in emission.opened:
+        for opened in emission.first_words:
             self._open(opened)
         at = 0
         for rid, count in zip(emission.new.rids.tolist(), emission.new.counts.tolist(), strict=True):

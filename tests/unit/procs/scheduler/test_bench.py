@@ -30,7 +30,7 @@ def run(case):
         (SteadyDecode(5, 64, 0, 1.0, 2.0), {"step": 20, "metadata": 20}),
         (SteadyDecode(5, 2048, 3), {"step": 20, "metadata": 20}),
         (Endings(40, 32, 1.0), {"settle": 3}),
-        (Received(6, 20, 1.0), {"tick": 3, "next plan": 3}),
+        (Received(6, 20, 1.0), {"tick": 3, "first words": 3, "next plan": 3}),
         (BlockedHead(1024, 1.0), {"probe": 20, "plan": 20}),
         (Hashes(requests=8, blocks=32), {"of a block": 1}),
     ],

@@ -7,9 +7,9 @@ import numpy as np
 
 from fourstroke.ipc.messages import CacheKeys, Image
 from fourstroke.ipc.plan import Column
-from fourstroke.procs.block_hash import ROOT, block_keys, chain
+from fourstroke.procs.block_hash import ROOT, Keys, block_keys, chain
 from fourstroke.procs.scheduler.cache.blocks import BlockPool, blocks_for
-from fourstroke.procs.scheduler.cache.residency import Chain
+from fourstroke.procs.scheduler.cache.residency import Chains, Contents
 
 NO_BLOCKS = np.zeros(0, np.int32)
 NO_KEYS = CacheKeys()
@@ -63,8 +63,8 @@ class Cache:
         first, last = table.published, len(table.digests) if upto is None else upto
         parent = table.digests[first - 1] if first else ROOT
         keys = [block_keys(table.keys, table.images, index, self.block) for index in range(first, last)]
-        tokens = table.tokens[first * self.block : last * self.block]
-        count = self.pool.publish(Chain(table.blocks[first:last], table.digests[first:last], parent, tokens, keys))
+        tokens = table.tokens[first * self.block : last * self.block].reshape(-1, self.block)
+        count = self.pool.publish(one_run(table.blocks[first:last], table.digests[first:last], parent, tokens, keys))
         table.published = last
         return count
 
@@ -91,6 +91,14 @@ class Cache:
 
     def check(self) -> None:
         self.pool.check(self.held())
+
+
+def one_run(
+    blocks: Column, digests: Sequence[bytes], parent: bytes, tokens: np.ndarray, keys: Sequence[Keys | None] = (None,)
+) -> Chains:
+    """One run of blocks, none if it is empty; `tokens` are [blocks, block size]."""
+    some = np.array([len(blocks)] if len(blocks) else [], np.int64)
+    return Chains(blocks, digests, some, [parent][: len(some)], Contents(tokens, keys))
 
 
 def column(*ids: int) -> np.ndarray:

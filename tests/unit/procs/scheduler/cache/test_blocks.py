@@ -7,9 +7,9 @@ from fourstroke.ipc.events import Stored
 from fourstroke.ipc.messages import CacheKeys, Image
 from fourstroke.procs.block_hash import ROOT, published
 from fourstroke.procs.scheduler.cache.blocks import BlockPool, blocks_for
-from fourstroke.procs.scheduler.cache.residency import Chain, Hit
+from fourstroke.procs.scheduler.cache.residency import Chains, Contents, Hit
 
-from .chains import Cache, cached_pool, column, taken
+from .chains import Cache, cached_pool, column, one_run, taken
 
 ONE_TO_8 = list(range(1, 9))
 
@@ -225,25 +225,44 @@ def test_a_block_is_published_once():
 def test_a_chain_may_have_another_root():
     """The pool is told where chains begin; the usual root is then unknown."""
     pool = BlockPool(2, root=bytes(32), events=True)
-    ids, tokens = pool.take(1), np.arange(4, dtype=np.int32)
-    assert pool.publish(Chain(ids, [b"x" * 32], ROOT, tokens)) == 0
-    assert pool.publish(Chain(ids, [b"x" * 32], bytes(32), tokens)) == 1
+    ids, tokens = pool.take(1), np.arange(4, dtype=np.int32)[None]
+    assert pool.publish(one_run(ids, [b"x" * 32], ROOT, tokens)) == 0
+    assert pool.publish(one_run(ids, [b"x" * 32], bytes(32), tokens)) == 1
     assert pool.take_events() == [Stored((b"x" * 32,), None, tokens.tobytes(), 4)]
 
 
 def test_digests_that_look_alike_outside():
     """Two digests with the same last 8 bytes are two digests."""
     pool = BlockPool(4)
-    tokens = np.zeros(4, np.int32)
+    tokens = np.zeros((1, 4), np.int32)
     alike = [bytes([number]) * 24 + b"the same" for number in range(2)]
     assert published(alike[0]) == published(alike[1])
-    pool.publish(Chain(pool.take(1), [alike[0]], ROOT, tokens))
+    pool.publish(one_run(pool.take(1), [alike[0]], ROOT, tokens))
     assert [pool.probe([one]).blocks for one in alike] == [1, 0]
-    pool.publish(Chain(pool.take(1), [alike[1]], ROOT, tokens))
+    pool.publish(one_run(pool.take(1), [alike[1]], ROOT, tokens))
     assert [pool.find([one]).tolist() for one in alike] == [[0], [1]]
     pool.release(column(0, 1))
     pool.take(3)
     assert [pool.probe([one]).blocks for one in alike] == [0, 1]
+
+
+def test_runs_that_are_published_together():
+    """What two runs share is told once, with the first; a run of which the parent is unknown stays out, alone.
+
+    A digest may end in zeros.
+    """
+    pool = BlockPool(5, events=True)
+    ids, tokens = pool.take(5), np.arange(20, dtype=np.int32).reshape(5, 4)
+    a, b, c, d = (bytes([number]) * 31 + b"\0" for number in range(4))
+    runs = Chains(ids, [a, b, d, a, c], np.array([2, 1, 2]), [ROOT, bytes(32), ROOT], Contents(tokens, [None] * 5))
+    assert pool.publish(runs) == 4
+    assert pool.take_events() == [
+        Stored((a, b), None, tokens[:2].tobytes(), 4),
+        Stored((c,), a, tokens[4:].tobytes(), 4),
+    ]
+    assert [pool.digest(block) for block in ids.tolist()] == [a, b, None, a, c]
+    assert pool.probe([a, c]) == Hit(2, 2)
+    pool.check(ids)
 
 
 def test_keys_tell_blocks_apart():

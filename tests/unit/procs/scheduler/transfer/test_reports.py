@@ -7,7 +7,7 @@ import pytest
 from fourstroke.common.errors import BadMessage
 from fourstroke.common.types import TransferOutcome
 from fourstroke.ipc.messages import TransferReport
-from fourstroke.procs.scheduler.transfer.reports import Combiner, Finished, Heard, Stages, read_report
+from fourstroke.procs.scheduler.transfer.reports import Combiner, Heard, Stages, read_report
 
 RECEIVED, SENT, FAILED, CANCELLED = (
     TransferOutcome.RECEIVED,
@@ -21,10 +21,15 @@ def report(rid, worker, outcome=RECEIVED, epoch=0, detail=""):
     return TransferReport(rid, epoch, outcome, worker, detail)
 
 
+def over(rid, epoch, outcome, detail=""):
+    """The answer about a transfer that is over."""
+    return TransferReport(rid, epoch, outcome, detail=detail)
+
+
 def combine(combiner, *reports):
     for each in reports:
-        combiner.add(each)
-    return combiner.take_finished()
+        combiner.add((each.rid, each.epoch), each)
+    return list(combiner.take_finished().values())
 
 
 # Combiner
@@ -43,7 +48,7 @@ def test_a_transfer_is_over_when_every_worker_has_reported():
     assert combine(combiner) == []
     assert combine(combiner, report(1, 0), report(1, 2)) == []
     assert combiner.missing(1, 0) == [1]
-    assert combine(combiner, report(1, 1)) == [Finished(1, 0, RECEIVED)]
+    assert combine(combiner, report(1, 1)) == [over(1, 0, RECEIVED)]
     assert combiner.missing(1, 0) == []
     assert combine(combiner) == []
     assert combiner.pending == 0
@@ -56,7 +61,7 @@ def test_reports_of_different_requests_and_epochs_never_meet():
     assert combine(combiner, *(report(rid, worker, epoch=epoch) for worker, (rid, epoch) in enumerate(names))) == []
     for mine, (rid, epoch) in enumerate(names):
         others = [report(rid, worker, epoch=epoch) for worker in range(3) if worker != mine]
-        assert combine(combiner, *others) == [Finished(rid, epoch, RECEIVED)]
+        assert combine(combiner, *others) == [over(rid, epoch, RECEIVED)]
 
 
 def test_a_failure_wins_but_waits_for_all():
@@ -64,7 +69,7 @@ def test_a_failure_wins_but_waits_for_all():
     for order in itertools.permutations([report(1, 0), report(1, 1, FAILED, detail="refused"), report(1, 2)]):
         combiner = Combiner(3)
         assert combine(combiner, *order[:2]) == []
-        assert combine(combiner, order[2]) == [Finished(1, 0, FAILED, "worker 1: refused")]
+        assert combine(combiner, order[2]) == [over(1, 0, FAILED, "worker 1: refused")]
 
 
 @pytest.mark.parametrize("first, second", [(RECEIVED, FAILED), (FAILED, RECEIVED)])
@@ -85,7 +90,7 @@ def test_cancelled_is_worse_than_done_and_better_than_failed():
 def test_a_report_of_no_worker_is_no_report(worker):
     """Workers are 0 and 1."""
     combiner = Combiner(2)
-    assert combiner.add(report(1, worker)) is Heard.DROPPED
+    assert combiner.add((1, 0), report(1, worker)) is Heard.DROPPED
     assert combiner.missing(1, 0) == [0, 1]
 
 
@@ -95,7 +100,7 @@ def test_duplicates_after_the_end_are_ignored_as_long_as_it_is_remembered():
     assert len(combine(combiner, report(1, 0), report(2, 0), report(3, 0))) == 3
     assert combiner.remembered == 2
     assert combine(combiner, report(3, 0), report(2, 0)) == []
-    assert combine(combiner, report(1, 0)) == [Finished(1, 0, RECEIVED)]
+    assert combine(combiner, report(1, 0)) == [over(1, 0, RECEIVED)]
     combiner.reset()
     assert (combiner.remembered, combiner.pending) == (0, 0)
     assert len(combine(combiner, report(3, 0))) == 1
@@ -116,9 +121,9 @@ def test_a_send_is_told_after_the_save_of_the_same_blocks():
     stages = Stages(2)
     stages.save(1, 0)
     assert stages.saved(report(1, 0, SENT)) == []
-    assert stages.moved(Finished(1, 0, SENT)) == []
+    assert stages.moved(over(1, 0, SENT)) == []
     assert stages.saved(report(1, 0, SENT)) == []  # the same stage again
-    assert stages.saved(report(1, 1, SENT)) == [Finished(1, 0, SENT), Finished(1, 0, SENT)]
+    assert stages.saved(report(1, 1, SENT)) == [over(1, 0, SENT), over(1, 0, SENT)]
     assert stages.saved(report(1, 1, SENT)) == []
 
 
@@ -126,7 +131,7 @@ def test_sends_without_a_save_and_receives_pass():
     """They are complete when they get here; another epoch's save is none of theirs. (AG-4)"""
     stages = Stages(2)
     stages.save(1, 0)
-    for finished in (Finished(2, 0, SENT), Finished(1, 1, SENT), Finished(1, 0, RECEIVED), Finished(3, 0, FAILED)):
+    for finished in (over(2, 0, SENT), over(1, 1, SENT), over(1, 0, RECEIVED), over(3, 0, FAILED)):
         assert stages.moved(finished) == [finished]
 
 
@@ -135,9 +140,9 @@ def test_a_failed_save_is_told_once_after_the_last_stage():
     stages = Stages(3)
     stages.save(1, 0)
     assert stages.saved(report(1, 0, FAILED, detail="full")) == []
-    assert stages.moved(Finished(1, 0, SENT)) == []
+    assert stages.moved(over(1, 0, SENT)) == []
     assert stages.saved(report(1, 2, SENT)) == []
-    assert stages.saved(report(1, 1, SENT)) == [Finished(1, 0, FAILED, "worker 0: full"), Finished(1, 0, SENT)]
+    assert stages.saved(report(1, 1, SENT)) == [over(1, 0, FAILED, "worker 0: full"), over(1, 0, SENT)]
     assert stages.saved(report(1, 0, FAILED)) == []
 
 
@@ -146,7 +151,7 @@ def test_a_second_save_under_the_same_name_is_a_save_of_its_own():
     stages = Stages(1)
     for _ in range(2):
         stages.save(1, 0)
-        assert stages.saved(report(1, 0, SENT)) == [Finished(1, 0, SENT)]
+        assert stages.saved(report(1, 0, SENT)) == [over(1, 0, SENT)]
 
 
 # Foreign wires

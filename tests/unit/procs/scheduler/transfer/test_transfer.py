@@ -6,7 +6,6 @@ import pytest
 from fourstroke.common.types import TransferAction, TransferOutcome
 from fourstroke.ipc.messages import KvTransfer, RemoteKv, TransferReport
 from fourstroke.procs.scheduler.transfer.connector import DRAIN_S, Connector, Role
-from fourstroke.procs.scheduler.transfer.reports import Finished
 
 RECEIVED, SENT, FAILED, CANCELLED = (
     TransferOutcome.RECEIVED,
@@ -27,6 +26,11 @@ def receiving(*rids, workers=1, role=CONSUMER, remote=ELSEWHERE):
         connector.receive(rid, 0, BLOCKS, remote, now=0)
     connector.take_orders()
     return connector
+
+
+def over(rid, epoch, outcome, detail=""):
+    """The answer about a transfer that is over."""
+    return TransferReport(rid, epoch, outcome, detail=detail)
 
 
 def hear(connector, *reports):
@@ -54,7 +58,7 @@ def test_a_receive_is_ordered_once():
     connector.receive(7, 2, BLOCKS, ELSEWHERE, now=0)
     order = KvTransfer(7, 2, TransferAction.RECEIVE, BLOCKS.tobytes(), ELSEWHERE)
     assert (connector.take_orders(), connector.take_orders()) == ([order], [])
-    assert hear(connector, (7, 2, RECEIVED)) == [Finished(7, 2, RECEIVED)]
+    assert hear(connector, (7, 2, RECEIVED)) == [over(7, 2, RECEIVED)]
     assert (connector.open, connector.next_due) == (0, None)
 
 
@@ -66,7 +70,7 @@ def test_a_producer_tells_where_the_kv_is_and_orders_the_send_once():
     (order,) = connector.take_orders()
     assert (order.action, order.blocks, order.remote.transfer) == (TransferAction.SEND, BLOCKS.tobytes(), 42)
     assert (connector.take_orders(), connector.open) == ([], 1)
-    assert hear(connector, (7, 2, SENT)) == [Finished(7, 2, SENT)]
+    assert hear(connector, (7, 2, SENT)) == [over(7, 2, SENT)]
     assert (connector.open, connector.next_due) == (0, None)
 
 
@@ -101,16 +105,16 @@ def test_a_request_that_ends_while_it_receives_does_not_send():
     connector = receiving(1, role=BOTH)
     connector.cancel(1, 0)
     assert connector.send(1, 0, BLOCKS, RemoteKv(prefilled=True, decoded=True), now=1) is None
-    assert hear(connector, (1, 0, CANCELLED)) == [Finished(1, 0, CANCELLED)]
+    assert hear(connector, (1, 0, CANCELLED)) == [over(1, 0, CANCELLED)]
 
 
 def test_received_and_then_sent_under_the_same_name():
     """Two transfers, two answers; a late duplicate of the first does not end the second."""
     connector = receiving(1, role=BOTH)
-    assert hear(connector, (1, 0, RECEIVED)) == [Finished(1, 0, RECEIVED)]
+    assert hear(connector, (1, 0, RECEIVED)) == [over(1, 0, RECEIVED)]
     assert connector.send(1, 0, BLOCKS, FOR_OTHERS, now=1) is not None
     assert hear(connector, (1, 0, RECEIVED)) == []
-    assert hear(connector, (1, 0, SENT)) == [Finished(1, 0, SENT)]
+    assert hear(connector, (1, 0, SENT)) == [over(1, 0, SENT)]
     assert connector.dropped == 1
 
 
@@ -123,7 +127,7 @@ def test_reports_that_fit_nothing_are_counted_and_dropped():
     assert hear(connector, (9, 0, RECEIVED), (1, 1, RECEIVED), (1, 0, SENT), (1, 0, RECEIVED, 2)) == []
     assert hear(connector, (1, 0, RECEIVED, 0), (1, 0, RECEIVED, 0)) == []
     assert (connector.dropped, connector.open) == (5, 1)
-    assert hear(connector, (1, 0, RECEIVED, 1), (1, 0, RECEIVED, 1)) == [Finished(1, 0, RECEIVED)]
+    assert hear(connector, (1, 0, RECEIVED, 1), (1, 0, RECEIVED, 1)) == [over(1, 0, RECEIVED)]
     assert hear(connector, (1, 0, RECEIVED, 1)) == []
     assert (connector.dropped, connector.open) == (7, 0)
 
@@ -136,7 +140,7 @@ def test_a_failure_stops_the_others_and_is_told_when_all_have_answered():
     assert connector.next_due is None
     assert hear(connector, (1, 0, CANCELLED, 0)) == []
     assert connector.take_orders() == []
-    assert hear(connector, (1, 0, RECEIVED, 2)) == [Finished(1, 0, FAILED, "worker 1: refused")]
+    assert hear(connector, (1, 0, RECEIVED, 2)) == [over(1, 0, FAILED, "worker 1: refused")]
 
 
 def test_a_worker_that_gives_up_stops_the_others():
@@ -150,7 +154,7 @@ def test_a_worker_that_gives_up_stops_the_others():
 def test_a_failure_of_the_only_worker_needs_no_cancel():
     """There is nobody left to stop."""
     connector = receiving(1)
-    assert hear(connector, (1, 0, FAILED)) == [Finished(1, 0, FAILED)]
+    assert hear(connector, (1, 0, FAILED)) == [over(1, 0, FAILED)]
     assert connector.take_orders() == []
 
 
@@ -192,6 +196,19 @@ def test_time_outs_come_in_the_order_of_the_starts():
     assert connector.next_due == 13
 
 
+def test_one_that_waits_for_long_keeps_no_others():
+    """However many come and go behind it; its own time-out stays."""
+    connector = Connector(CONSUMER, timeout_s=10)
+    for rid in range(5000):
+        connector.receive(rid, 0, BLOCKS, ELSEWHERE, now=rid / 5000)
+        if rid:
+            connector.hear(TransferReport(rid, 0, RECEIVED))
+            connector.take_finished()
+    assert len(connector._waiting) < 2000
+    connector.check()
+    assert (connector.open, connector.next_due) == (1, 10)
+
+
 @pytest.mark.parametrize("answer", [CANCELLED, RECEIVED, FAILED])
 def test_a_cancelled_transfer_is_told_as_cancelled(answer):
     """Whatever the worker answers; it is told to stop once, and a time-out adds nothing."""
@@ -201,7 +218,7 @@ def test_a_cancelled_transfer_is_told_as_cancelled(answer):
     connector.due(1000)
     assert connector.take_orders() == [KvTransfer(1, 0, TransferAction.CANCEL)]
     assert connector.take_finished() == []
-    assert hear(connector, (1, 0, answer)) == [Finished(1, 0, CANCELLED)]
+    assert hear(connector, (1, 0, answer)) == [over(1, 0, CANCELLED)]
 
 
 def test_a_cancel_of_what_has_ended_orders_nothing():
@@ -210,7 +227,7 @@ def test_a_cancel_of_what_has_ended_orders_nothing():
     connector.hear(TransferReport(1, 0, RECEIVED))
     connector.cancel(1, 0)
     connector.check()
-    assert connector.take_finished() == [Finished(1, 0, CANCELLED)]
+    assert connector.take_finished() == [over(1, 0, CANCELLED)]
     hear(connector, (2, 0, RECEIVED))
     connector.cancel(2, 0)
     connector.cancel(2, 1)
@@ -229,7 +246,7 @@ def test_new_workers_know_of_no_transfer():
     assert hear(connector, (1, 0, RECEIVED, 1)) == []
     connector.receive(1, 0, BLOCKS, ELSEWHERE, now=0)
     assert hear(connector, (1, 0, RECEIVED, 1)) == []
-    assert hear(connector, (1, 0, RECEIVED, 0)) == [Finished(1, 0, RECEIVED)]
+    assert hear(connector, (1, 0, RECEIVED, 0)) == [over(1, 0, RECEIVED)]
 
 
 def test_a_held_send_is_pending_until_it_is_done_or_patience_ends():
@@ -270,7 +287,7 @@ def test_a_write_with_the_right_nonce_counts_once():
     connector = receiving(1, workers=2)
     for worker in (0, 0, 1, 1):
         connector.written(1, 0, worker, 42)
-    assert connector.take_finished() == [Finished(1, 0, RECEIVED)]
+    assert connector.take_finished() == [over(1, 0, RECEIVED)]
     connector.written(1, 0, 0, 42)
     assert (connector.take_finished(), connector.dropped) == ([], 3)
 
@@ -280,7 +297,7 @@ def test_a_peer_without_nonces_is_believed(nonce):
     """Its transfer has the id 0. (AG-9)"""
     connector = receiving(1, remote=RemoteKv(prefilled=True, decoded=False))
     connector.written(1, 0, 0, nonce)
-    assert connector.take_finished() == [Finished(1, 0, RECEIVED)]
+    assert connector.take_finished() == [over(1, 0, RECEIVED)]
 
 
 def test_a_late_write_lifts_the_fence_and_nothing_more():
