@@ -31,7 +31,7 @@ from .fake_text import (
     other_token,
     text_logprobs,
 )
-from .loop import serve_plans
+from .loop import AtOnce, serve_plans
 from .verify import Sampled, verify, write_results
 from .work import Draws, Work, draws_of, ragged, work_of
 
@@ -172,9 +172,9 @@ def serve(process: Process) -> None:
     """Serve no model."""
     config = process.config
 
-    def load(slots: tuple[StepSlot, ...]) -> FakeRunner:
+    def load(slots: tuple[StepSlot, ...]) -> AtOnce:
         drafts = config.num_speculative_tokens
-        return FakeRunner(slots, fake_hello(config), config.max_num_seqs, config.fake_step_s, drafts)
+        return AtOnce(FakeRunner(slots, fake_hello(config), config.max_num_seqs, config.fake_step_s, drafts))
 
     serve_plans(process, load)
 

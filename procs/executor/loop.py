@@ -1,9 +1,13 @@
-"""The executor's loop, whatever runs the plans: the model (runner.py) or an invention (fake.py). Knows no torch."""
+"""The executor's loop, whatever runs the plans: the model (runner.py, device/runner.py) or an invention (fake.py).
+
+A step may end later than its launch returns: on a GPU the next one is launched meanwhile. Knows no torch.
+"""
 
 from __future__ import annotations
 
 import signal
 import time
+from collections import deque
 from collections.abc import Callable
 from typing import Protocol
 
@@ -14,11 +18,31 @@ from ...ipc.messages import TO_EXECUTOR, Hello, KvTransfer, StepDone, StepPlan, 
 from ...ipc.plan import StepShape, StepSlot, slots_for_depth, step_slots
 from ...ipc.segment import steps_name
 from ...ipc.wire import Inbox, Outbox
-from ..process import Process
+from ..process import HasFileno, Process
 
 
 class PlanRunner(Protocol):
-    """What runs step plans, in the order in which they come."""
+    """What runs step plans, one after the other, in the order in which they come."""
+
+    @property
+    def hello(self) -> Hello: ...
+
+    @property
+    def ends(self) -> HasFileno | None:
+        """What becomes readable when a step has ended; None where each has when `launch` returns."""
+        ...
+
+    def launch(self, plan: StepPlan) -> None:
+        """Begin a step. Raises BadMessage, and changes nothing, if it cannot."""
+        ...
+
+    def collect(self) -> StepDone | None:
+        """The next step that has ended, its results in its slot; None while there is none."""
+        ...
+
+
+class Synchronous(Protocol):
+    """What runs a step from its beginning to its end in one call."""
 
     @property
     def hello(self) -> Hello: ...
@@ -26,6 +50,23 @@ class PlanRunner(Protocol):
     def run(self, plan: StepPlan) -> StepDone:
         """Run a step and leave its results in its slot. Raises BadMessage, and changes nothing, if it cannot."""
         ...
+
+
+class AtOnce:
+    """A synchronous runner as a PlanRunner."""
+
+    ends = None
+
+    def __init__(self, runner: Synchronous) -> None:
+        self.hello = runner.hello
+        self._runner = runner
+        self._ended: deque[StepDone] = deque()
+
+    def launch(self, plan: StepPlan) -> None:
+        self._ended.append(self._runner.run(plan))
+
+    def collect(self) -> StepDone | None:
+        return self._ended.popleft() if self._ended else None
 
 
 class ExecutorLoop:
@@ -36,6 +77,8 @@ class ExecutorLoop:
         self._inbox = inbox
         self._outbox = outbox
         self._row = row
+        self._began_ns: deque[int] = deque()
+        self._ended_ns = 0
 
     def turn(self) -> None:
         """Take one message: the next plan is there when a step ends, so there is one turn for each."""
@@ -43,21 +86,29 @@ class ExecutorLoop:
             if isinstance(message, KvTransfer):
                 self._outbox.send(refusal(message))
             else:
-                self._run(message)
+                self._launch(message)
+        while (done := self._runner.collect()) is not None:
+            self._finish(done)
 
-    def _run(self, plan: StepPlan) -> None:
-        row = self._row
-        began_ns = row["step_began"] = time.monotonic_ns()
+    def _launch(self, plan: StepPlan) -> None:
+        self._began_ns.append(time.monotonic_ns())
+        self._row["step_began"] = self._began_ns[0]
         try:
-            done = self._runner.run(plan)
+            self._runner.launch(plan)
         except BadMessage as error:
+            self._began_ns.pop()
             self._inbox.reject(error)
-            return
-        finally:
-            row["step_began"] = 0
+            self._row["step_began"] = self._began_ns[0] if self._began_ns else 0
+
+    def _finish(self, done: StepDone) -> None:
+        """Answer for a step. Its time is that since it was launched, or since the one before it ended."""
+        row, now_ns = self._row, time.monotonic_ns()
+        began_ns = max(self._began_ns.popleft(), self._ended_ns)
+        self._ended_ns = now_ns
+        row["step_began"] = self._began_ns[0] if self._began_ns else 0
         self._outbox.send(done)
         row.add("steps_run")
-        row.add("step_seconds", time.monotonic_ns() - began_ns)
+        row.add("step_seconds", now_ns - began_ns)
         row.add("row_errors", len(done.errors))
 
 
@@ -84,6 +135,8 @@ def serve_plans(process: Process, load: Callable[[tuple[StepSlot, ...]], PlanRun
     tokens = hello.num_blocks * hello.block_size
     process.report(State.READY, f"KV cache of {tokens:,} tokens, requests of up to {hello.max_model_len:,}")
     loop = ExecutorLoop(runner, inbox, outbox, process.row)
+    if runner.ends is not None:
+        process.watch(runner.ends)
     while not process.stopping:
         process.wait()
         loop.turn()

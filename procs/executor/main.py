@@ -5,8 +5,10 @@ from __future__ import annotations
 import time
 
 from ...common.types import State
+from ...ipc.plan import StepSlot
 from ..process import Process, run
-from .loop import serve_plans
+from .device.selection import choose_backend, refuse_for_cpu, torch_build
+from .loop import AtOnce, PlanRunner, serve_plans
 from .runner import load_runner
 
 _PROGRESS_EVERY_S = 2.0
@@ -29,7 +31,18 @@ class _Progress:
 
 def serve(process: Process) -> None:
     """Serve the model that the configuration names."""
-    serve_plans(process, lambda slots: load_runner(process.config, slots, _Progress(process)))
+    config = process.config
+    backend = choose_backend(config, torch_build())
+
+    def load(slots: tuple[StepSlot, ...]) -> PlanRunner:
+        if backend == "cpu":
+            refuse_for_cpu(config)
+            return AtOnce(load_runner(config, slots, _Progress(process)))
+        from .device.load import load_device_runner  # here: a CPU server needs no Triton
+
+        return load_device_runner(config, slots, _Progress(process), process.assignment.index)
+
+    serve_plans(process, load)
 
 
 def main() -> None:

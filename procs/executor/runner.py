@@ -16,26 +16,20 @@ from ...common.config import Config
 from ...common.machine import usable_cores
 from ...ipc.messages import Hello, RowError, StepDone, StepPlan
 from ...ipc.plan import StepSlot, checked_slot
-from .attention.backend import Backend
-from .attention.cpu import CpuAttention
 from .batch import Batch, build_batch
+from .compute import Compute
+from .cpu import load_compute
 from .draft.prompt_lookup import PromptLookup
+from .dtypes import torch_dtype
 from .head import Head
-from .kv_cache import KvCache
 from .machine import available_memory
-from .models.llama import Llama
 from .rows import Rows
 from .sizing import size_cache
+from .steering import NOT_FINITE
+from .structure import grammars_of
 from .verify import Indices, verify, write_results
 from .weights.checkpoint import open_checkpoint, weight_bytes
-from .weights.source import Weights
 from .work import work_of
-
-BACKENDS: dict[str, Backend] = {"cpu": CpuAttention}
-"""What --backend names."""
-
-_NOT_FINITE = "the logits are not finite"
-_DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16}
 
 
 class Runner:
@@ -43,21 +37,17 @@ class Runner:
 
     def __init__(
         self,
-        model: Llama,
-        cache: KvCache,
+        compute: Compute,
         rows: Rows,
         slots: Sequence[StepSlot],
-        backend: Backend,
         hello: Hello,
         lookup: PromptLookup | None,
     ) -> None:
         self.hello = hello
         self._slots = slots
-        self._model = model
-        self._cache = cache
+        self._compute = compute
         self._rows = rows
-        self._backend = backend
-        self._head = Head(model, rows, hello.vocab_size)
+        self._head = Head(compute, rows, hello.vocab_size)
         self._lookup = lookup
 
     @torch.inference_mode()
@@ -70,7 +60,7 @@ class Runner:
         hidden = self._forward(batch)
         errors |= self._sample(plan, slot, batch, hidden)
         scored = self._head.score_prompts(batch, hidden, slot)
-        errors |= dict.fromkeys(scored.tolist(), _NOT_FINITE)
+        errors |= dict.fromkeys(scored.tolist(), NOT_FINITE)
         return StepDone(plan.step, plan.slot, tuple(RowError(index, errors[index]) for index in sorted(errors)))
 
     def _take(self, plan: StepPlan, slot: StepSlot) -> Batch:
@@ -80,7 +70,7 @@ class Runner:
         changes = slice(0, plan.blocks)
         self._rows.set_blocks(slot.block_row[changes], slot.block_index[changes], slot.block_id[changes])
         work = work_of(plan, slot, self._rows.cursors)
-        return build_batch(work, slot, self._rows.tables, self._cache.block_size)
+        return build_batch(work, slot, self._rows.tables, self.hello.block_size)
 
     def _unknown_tokens(self, batch: Batch) -> dict[int, str]:
         """Replace token ids outside the vocabulary; the causes by the rows' places in the plan."""
@@ -96,13 +86,9 @@ class Runner:
         return errors
 
     def _forward(self, batch: Batch) -> torch.Tensor:
-        if len(batch.begun):
-            self._cache.clear(torch.from_numpy(batch.begun))
         if self._lookup is not None:
             self._lookup.remember(batch.slots, batch.tokens)
-        tokens, positions, slots = map(torch.from_numpy, (batch.tokens, batch.positions, batch.slots))
-        attention = self._backend(batch.spans, self._cache)
-        return self._model.forward(tokens, positions, slots, self._cache, attention)
+        return self._compute.forward(batch)
 
     def _sample(self, plan: StepPlan, slot: StepSlot, batch: Batch, hidden: torch.Tensor) -> dict[int, str]:
         """Sample the rows that want it, and move all rows on; the causes of those that failed, by their places."""
@@ -114,7 +100,8 @@ class Runner:
         cursors.advance(rows, batch.drafts[draws.rows], verdict)
         self._propose(rows)
         write_results(slot, plan.rows, places, verdict, cursors.drafted[rows])
-        return dict.fromkeys(places[verdict.failed].tolist(), _NOT_FINITE)
+        failed = zip(places[verdict.failed].tolist(), rows[verdict.failed].tolist(), strict=True)
+        return {place: self._rows.why_failed(row) for place, row in failed}
 
     def _propose(self, rows: Indices) -> None:
         """Have drafts ready for the next step of these rows."""
@@ -127,21 +114,19 @@ class Runner:
 
 
 def load_runner(config: Config, slots: Sequence[StepSlot], progress: Callable[[float], None]) -> Runner:
-    """Open the model, size its cache, load the weights. Raises ModelError, ConfigError or ResourceError.
+    """Open the model on the CPU, size its cache, load the weights. Raises ModelError, ConfigError or ResourceError.
 
     `progress` is told what part of the weights is loaded, 0..1.
     """
     cores = config.threads_of_engine(usable_cores())
     checkpoint = open_checkpoint(Path(config.model))
-    model_config, dtype = checkpoint.config, _DTYPES[config.dtype]
+    model_config, dtype = checkpoint.config, torch_dtype(config.dtype)
     size = weight_bytes(checkpoint, dtype.itemsize)
     sizes = size_cache(config, model_config, size, dtype.itemsize, available_memory())
-    with torch.inference_mode():
-        model = Llama(model_config, Weights(checkpoint, dtype, progress), sizes.max_model_len, cores)
-        cache = KvCache(model_config, sizes.num_blocks, config.block_size, dtype)
-    torch.set_num_threads(cores)  # after loading, whose threads have set this to one
+    grammars = grammars_of(config.model, model_config)
+    compute = load_compute(config, checkpoint, sizes, cores, progress)
     drafts = config.num_speculative_tokens
-    rows = Rows(config.max_num_seqs, -(-sizes.max_model_len // config.block_size), drafts)
+    rows = Rows(config.max_num_seqs, -(-sizes.max_model_len // config.block_size), grammars, drafts)
     lookup = PromptLookup(sizes.num_blocks, config.block_size, drafts) if drafts else None
     hello = Hello(
         num_blocks=sizes.num_blocks,
@@ -150,4 +135,4 @@ def load_runner(config: Config, slots: Sequence[StepSlot], progress: Callable[[f
         vocab_size=model_config.vocab_size,
         eos_token_ids=model_config.eos_token_ids,
     )
-    return Runner(model, cache, rows, slots, BACKENDS[config.backend], hello, lookup)
+    return Runner(compute, rows, slots, hello, lookup)

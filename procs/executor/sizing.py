@@ -11,6 +11,9 @@ from .models.config import ModelConfig
 
 log = logging.getLogger("fourstroke")
 
+_MEMORY_FRACTION = 0.3
+"""Without --memory-fraction: the machine has other work, too."""
+
 
 @dataclass(frozen=True, slots=True)
 class Sizes:
@@ -27,13 +30,15 @@ def size_cache(config: Config, model: ModelConfig, weight_bytes: int, item_bytes
     that cannot be kept and ResourceError if memory is short.
     """
     available //= config.data_parallel_size
-    wanted = _wanted_length(config, model)
+    wanted = wanted_length(config, model)
     block_bytes = config.block_size * model.kv_bytes_per_token(item_bytes)
     if config.num_blocks is not None:
         num_blocks = config.num_blocks
     else:
         useful = config.max_num_seqs * -(-wanted // config.block_size)
-        num_blocks = min(useful, int(config.memory_fraction * (available - weight_bytes)) // block_bytes)
+        num_blocks = min(
+            useful, int((config.memory_fraction or _MEMORY_FRACTION) * (available - weight_bytes)) // block_bytes
+        )
     needed = weight_bytes + max(1, num_blocks) * block_bytes
     if needed > available:
         raise ResourceError(
@@ -41,7 +46,7 @@ def size_cache(config: Config, model: ModelConfig, weight_bytes: int, item_bytes
             f"need {_mib(needed)} of memory, but {_mib(available)} are available{_for_each(config)}"
         )
     num_blocks = max(1, num_blocks)
-    return Sizes(num_blocks, _fitting_length(config, wanted, num_blocks * config.block_size))
+    return Sizes(num_blocks, fitting_length(config, wanted, num_blocks * config.block_size))
 
 
 def graph_rows(max_rows: int, max_tokens: int, tokens_per_row: int) -> int:
@@ -49,15 +54,18 @@ def graph_rows(max_rows: int, max_tokens: int, tokens_per_row: int) -> int:
     return min(max_rows, max_tokens // tokens_per_row)
 
 
-def _wanted_length(config: Config, model: ModelConfig) -> int:
+def wanted_length(config: Config, model: ModelConfig) -> int:
+    """The longest request, in tokens, if memory allows. Raises ConfigError if that is above the model's."""
     asked = config.max_model_len
     if asked is not None and asked > model.max_position:
         raise ConfigError(f"--max-model-len {asked} is above the model's {model.max_position} tokens")
     return asked or model.max_position
 
 
-def _fitting_length(config: Config, wanted: int, capacity: int) -> int:
-    """The wanted length, or as much of it as the cache's `capacity` in tokens allows."""
+def fitting_length(config: Config, wanted: int, capacity: int) -> int:
+    """The wanted length, or as much of it as the cache's `capacity` in tokens allows. Raises ConfigError if the flag
+    asks for more.
+    """
     if capacity >= wanted:
         return wanted
     if config.max_model_len is not None:

@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import torch
-import torch.nn.functional as F  # noqa: N812 (its usual name)
+
+from ..ops import Ops
 
 
 class RmsNorm:
     """[tokens, hidden] to the same shape; the mean is taken in float32."""
 
-    def __init__(self, weight: torch.Tensor, eps: float) -> None:
+    def __init__(self, weight: torch.Tensor, eps: float, ops: Ops) -> None:
         self._weight = weight
-        self._shape = tuple(weight.shape)
         self._eps = eps
+        self._ops = ops
 
-    def __call__(self, hidden: torch.Tensor) -> torch.Tensor:
-        return F.rms_norm(hidden, self._shape, self._weight, self._eps)
+    def __call__(self, hidden: torch.Tensor, residual: torch.Tensor | None = None) -> torch.Tensor:
+        """With a `residual`, hidden is added to it in place first, and the sum normalised."""
+        return self._ops.rms_norm(hidden, self._weight, self._eps, residual)

@@ -26,17 +26,30 @@ class Rotation:
         return turned
 
 
+def rotation_angles(config: ModelConfig, positions: int) -> torch.Tensor:
+    """How far the pairs of a head are turned at all positions below `positions`: float32 [positions, head_dim / 2]."""
+    exponents = torch.arange(0, config.head_dim, 2, dtype=torch.float32) / config.head_dim
+    frequencies = 1.0 / config.rope_theta**exponents
+    if config.rope_divisors:
+        frequencies /= torch.tensor(config.rope_divisors, dtype=torch.float32)
+    return torch.outer(torch.arange(positions, dtype=torch.float32), frequencies)
+
+
+def cosines_and_sines(config: ModelConfig, positions: int) -> tuple[torch.Tensor, torch.Tensor]:
+    """Those of all angles at positions below `positions`: float32 [positions, head_dim / 2] each."""
+    exponents = torch.arange(0, config.head_dim, 2, dtype=torch.float32) / config.head_dim
+    frequencies = 1.0 / config.rope_theta**exponents
+    if config.rope_divisors:
+        frequencies /= torch.tensor(config.rope_divisors, dtype=torch.float32)
+    angles = torch.outer(torch.arange(positions, dtype=torch.float32), frequencies)
+    return angles.cos(), angles.sin()
+
+
 class RotaryEmbedding:
     """The cosines and sines of all positions below `positions`."""
 
     def __init__(self, config: ModelConfig, positions: int, dtype: torch.dtype) -> None:
-        exponents = torch.arange(0, config.head_dim, 2, dtype=torch.float32) / config.head_dim
-        frequencies = 1.0 / config.rope_theta**exponents
-        if config.rope_divisors:
-            frequencies /= torch.tensor(config.rope_divisors, dtype=torch.float32)
-        angles = torch.outer(torch.arange(positions, dtype=torch.float32), frequencies)[:, None]
-        self._cos = angles.cos().to(dtype)
-        self._sin = angles.sin().to(dtype)
+        self._cos, self._sin = (part[:, None].to(dtype) for part in cosines_and_sines(config, positions))
 
     def at(self, positions: torch.Tensor) -> Rotation:
         """The rotation of tokens at these positions (int64)."""

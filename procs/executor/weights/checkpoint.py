@@ -14,6 +14,7 @@ import torch
 
 from ....common.errors import ModelError
 from ..models.config import ModelConfig
+from .blocks import Blocks
 from .gguf import GgufCheckpoint
 from .huggingface import HuggingFaceCheckpoint
 
@@ -29,6 +30,10 @@ class Checkpoint(Protocol):
 
     def read(self, name: str) -> torch.Tensor:
         """A tensor in the shape of `shapes`, in some float dtype. May be called from several threads."""
+        ...
+
+    def blocks(self, name: str) -> Blocks | None:
+        """A matrix as the quantised blocks in which it is stored; None for one that is stored otherwise."""
         ...
 
 

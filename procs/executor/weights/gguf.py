@@ -17,6 +17,7 @@ from gguf import GGML_QUANT_SIZES, GGMLQuantizationType
 from ....common.errors import ModelError
 from ...gguf_file import GgufFile
 from ..models.config import ModelConfig, linear_divisors
+from .blocks import BLOCK, KINDS, Blocks
 from .dequantize import dequantize
 
 _ROPE_FACTORS = "rope_freqs.weight"
@@ -49,12 +50,22 @@ class GgufCheckpoint:
         self.shapes = {name: self._file.tensors[own].shape for name, own in self._own_name.items()}
 
     def read(self, name: str) -> torch.Tensor:
-        weight = _dequantized(self._file, self._own_name[name])
+        return torch.from_numpy(self._in_order(name, _dequantized(self._file, self._own_name[name])))
+
+    def blocks(self, name: str) -> Blocks | None:
+        tensor = self._file.tensors[self._own_name[name]]
+        kind = GGMLQuantizationType(tensor.type_id)
+        if kind not in KINDS or len(tensor.shape) != 2 or tensor.shape[1] % BLOCK:
+            return None
+        return Blocks(kind, self._in_order(name, tensor.data.reshape(tensor.shape[0], -1)))
+
+    def _in_order(self, name: str, weight: np.ndarray) -> np.ndarray:
+        """A weight with the rows of queries and keys where Hugging Face has them."""
         if ".q_proj." in name:
-            weight = _halves(weight, self.config.heads)
+            return _halves(weight, self.config.heads)
         if ".k_proj." in name:
-            weight = _halves(weight, self.config.kv_heads)
-        return torch.from_numpy(weight)
+            return _halves(weight, self.config.kv_heads)
+        return weight
 
 
 def tensor_bytes(type_id: int, elements: int) -> int:

@@ -43,6 +43,9 @@ class HuggingFaceCheckpoint:
         tensor: torch.Tensor = self._file_of[name].get_tensor(name)
         return tensor
 
+    def blocks(self, _name: str) -> None:
+        return None
+
 
 def read_config(folder: Path) -> ModelConfig:
     """The facts in config.json and generation_config.json. Raises ModelError for what is not supported."""

@@ -1,7 +1,7 @@
 """Taking weights out of a checkpoint while a model is built: by name, shape checked, each one once.
 
-At the end `finish` refuses a checkpoint that holds more than the model took. Weights are cast to the
-dtype that the model computes in.
+At the end `finish` refuses a checkpoint that holds more than the model took. Weights are put where the model
+computes and cast to its dtype.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ from typing import TypeVar
 import torch
 
 from ....common.errors import ModelError
+from .blocks import Blocks
 from .checkpoint import Checkpoint
 
 _LOAD_THREADS = 4
@@ -28,21 +29,37 @@ Built = TypeVar("Built")
 class Weights:
     """The weights of one checkpoint, handed out once each."""
 
-    def __init__(self, checkpoint: Checkpoint, dtype: torch.dtype, progress: Callable[[float], None]) -> None:
-        """`progress` is told what part of the model's parts has been built, 0..1."""
+    def __init__(
+        self,
+        checkpoint: Checkpoint,
+        dtype: torch.dtype,
+        progress: Callable[[float], None],
+        device: torch.device | None = None,
+    ) -> None:
+        """`progress` is told what part of the model's parts has been built, 0..1. No `device` is the CPU."""
         self.dtype = dtype
+        self._device = device
         self._checkpoint = checkpoint
         self._progress = progress
         self._left = dict(checkpoint.shapes)
 
     def take(self, name: str, *shape: int) -> torch.Tensor:
         """The tensor of that name. Raises ModelError if it is missing or has another shape."""
+        self._hand_out(name, shape)
+        return self._checkpoint.read(name).to(self._device, self.dtype)
+
+    def take_as_stored(self, name: str, *shape: int) -> Blocks | torch.Tensor:
+        """The same, but in the quantised blocks of the file, where it has them."""
+        self._hand_out(name, shape)
+        blocks = self._checkpoint.blocks(name)
+        return self._checkpoint.read(name).to(self._device, self.dtype) if blocks is None else blocks
+
+    def _hand_out(self, name: str, shape: tuple[int, ...]) -> None:
         found = self._left.pop(name, None)
         if found is None:
             raise ModelError(f"the checkpoint lacks tensor {name}")
         if found != shape:
             raise ModelError(f"tensor {name} has the shape {list(found)}; {list(shape)} is expected")
-        return self._checkpoint.read(name).to(self.dtype)
 
     def in_parallel(self, parts: Sequence[Callable[[], Built]], threads: int) -> list[Built]:
         """Build parts of a model, each of which takes its own weights, on a few threads; in order.

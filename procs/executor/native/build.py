@@ -1,0 +1,92 @@
+"""Builds the C kernels for this processor, once: with any C compiler that is here, in seconds.
+
+The library lies in the user's cache under a name that its sources, the compiler and the processor's features decide. So
+a home folder that machines share holds one for each of them. Without a compiler the model runs on torch alone, slower.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import shutil
+import subprocess
+import tempfile
+from dataclasses import dataclass
+from pathlib import Path
+
+from ....common.errors import ResourceError
+
+SOURCES = Path(__file__).parent / "src"
+COMPILERS = ("cc", "gcc", "clang")
+_FLAGS = ("-std=gnu11", "-O3", "-march=native", "-fno-math-errno", "-fPIC", "-shared", "-pthread", "-Wno-psabi")
+_TIME_LIMIT_S = 120
+
+
+@dataclass(frozen=True, slots=True)
+class Compiler:
+    """A C compiler: where it is, and what it says its version is."""
+
+    path: str
+    version: str
+
+
+def find_compiler() -> Compiler | None:
+    """The first that is on the PATH and runs."""
+    for name in COMPILERS:
+        path = shutil.which(name)
+        if path is not None:
+            asked = subprocess.run([path, "--version"], capture_output=True, text=True, check=False)
+            if asked.returncode == 0:
+                return Compiler(path, asked.stdout.partition("\n")[0])
+    return None
+
+
+def built_library(cache: Path, extra: tuple[str, ...] = ()) -> Path:
+    """The library for this machine, built if it is not in the folder `cache` yet; `extra` are flags for the compiler.
+
+    Raises ResourceError, with what the compiler said, if it cannot be built.
+    """
+    compiler = find_compiler()
+    if compiler is None:
+        raise ResourceError(f"there is no C compiler ({', '.join(COMPILERS)})")
+    path = cache / f"kernels-{_fingerprint(compiler, extra)}.so"
+    if not path.exists():
+        _build(compiler, extra, path)
+    return path
+
+
+def _fingerprint(compiler: Compiler, extra: tuple[str, ...]) -> str:
+    digest = hashlib.sha256("\n".join((compiler.version, *_FLAGS, *extra, _processor())).encode())
+    for source in sorted(SOURCES.iterdir()):
+        digest.update(source.name.encode() + source.read_bytes())
+    return digest.hexdigest()[:16]
+
+
+def _processor() -> str:
+    """The features of the processor, as Linux names them."""
+    try:
+        lines = Path("/proc/cpuinfo").read_text().splitlines()
+    except OSError:
+        return ""
+    return next((line for line in lines if line.startswith(("flags", "Features"))), "")
+
+
+def _build(compiler: Compiler, extra: tuple[str, ...], path: Path) -> None:
+    """Several processes may do this at once: each builds its own file, and the last one's stays."""
+    sources = sorted(map(str, SOURCES.glob("*.c")))
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        handle, unfinished = tempfile.mkstemp(suffix=".so", dir=path.parent)
+    except OSError as error:
+        raise ResourceError(f"the kernels cannot be kept in {path.parent}: {error}") from None
+    os.close(handle)
+    command = [compiler.path, *_FLAGS, *extra, "-o", unfinished, *sources, "-lm"]
+    try:
+        built = subprocess.run(command, capture_output=True, text=True, timeout=_TIME_LIMIT_S, check=False)
+        if built.returncode:
+            raise ResourceError(f"{compiler.path} could not build the kernels: {built.stderr.strip()[-500:]}")
+        Path(unfinished).replace(path)
+    except subprocess.TimeoutExpired:
+        raise ResourceError(f"{compiler.path} did not build the kernels in {_TIME_LIMIT_S} s") from None
+    finally:
+        Path(unfinished).unlink(missing_ok=True)

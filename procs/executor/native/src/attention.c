@@ -1,0 +1,134 @@
+/* Attention over the paged KV cache; see decoder.h.
+ *
+ * The cache of a layer is, for each block and key head, groups of 16 tokens. Keys of a group are the right side of
+ * queries x keys: tiles of 32 dimensions x 16 keys. Values are the right side of weights x values: half tiles of 16 keys x
+ * 16 dimensions. So both are read where they lie.
+ *
+ * A piece of work is one key head and 16 queries of a row: the query heads that share it, of one or several tokens. It goes
+ * through the keys in segments of SEGMENT, cut at the same positions for every query, with the running maximum of
+ * Milakov and Gimelshein 2018 ("Online normalizer calculation for softmax"). A key that a query must not see has a
+ * weight of exactly 0. So the numbers of a query do not depend on who shares its piece, step or chunk.
+ */
+#include "decoder.h"
+
+enum { SEGMENT = 512, ROW = SEGMENT + 32 /* else all rows meet in two sets of the first cache */, QUERIES = 16, MOST_DIM = 256, GROUP = 16, AHEAD = 6 };
+
+typedef struct {
+    const bf16 *keys, *values; /* of this head in block 0 */
+    const int32_t *table;
+    long block_stride, group_stride;
+    int groups_per_block;
+} Cached;
+
+static inline long group_at(const Cached *cached, long group) {
+    return cached->table[group / cached->groups_per_block] * cached->block_stride +
+           group % cached->groups_per_block * cached->group_stride;
+}
+
+typedef struct {
+    float sums[QUERIES], most[QUERIES];
+    float mixed[QUERIES][MOST_DIM];
+} Running;
+
+/* scores[query][0 .. 16 groups - 1] of a segment */
+static void score(const Cached *cached, long group, int groups, int queries, int dim, const bf16 *query,
+                  float scores[QUERIES][ROW]) {
+    const int bytes = GROUP * dim * (int)sizeof(bf16);
+    for (int g = 0; g < groups; g++) {
+        fetch_ahead(cached->values + group_at(cached, group + g), bytes); /* which are wanted after all scores */
+        if (g + AHEAD < groups)
+            fetch_ahead(cached->keys + group_at(cached, group + g + AHEAD), bytes);
+        tile_panel(queries, dim / TILE_INNER, query, dim, cached->keys + group_at(cached, group + g), &scores[0][g * GROUP], ROW);
+    }
+}
+
+/* Scores of one query to weights in bfloat16; 0 behind the `visible` ones, up to `all`. */
+static float soften(const float *scores, int visible, int all, float scale, float *sums, float *most, bf16 *weights) {
+    const i32x16 lane = {0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15};
+    f32x16 highest = splat(*most), total = {};
+    for (int i = 0; i < visible; i += LANES)
+        highest = larger(choose(lane < visible - i, load(scores + i) * scale, splat(-INFINITY)), highest);
+    const float now = maximum(highest), shrink = visible > 0 ? exponential(splat(*most - now))[0] : 1.0f;
+    for (int i = 0; i < all; i += LANES) {
+        f32x16 weight = choose(lane < visible - i, exponential(load(scores + i) * scale - now), splat(0));
+        total += weight;
+        store_bf16(weights + i, weight);
+    }
+    *sums = *sums * shrink + sum(total);
+    *most = now;
+    return shrink;
+}
+
+static void mix(const Cached *cached, long group, int groups, int queries, int dim, const bf16 weights[QUERIES][ROW],
+                const float *shrink, Running *running) {
+    const bf16 *half[SEGMENT / GROUP];
+    float sums[QUERIES][4 * LANES];
+    for (int at = 0; at < dim; at += 4 * LANES) {
+        for (int g = 0; g < groups; g++)
+            half[g] = cached->values + group_at(cached, group + g) + at / LANES * (TILE / 2);
+        tile_halves(queries, groups, &weights[0][0], ROW, half, &sums[0][0], 4 * LANES);
+        for (int q = 0; q < queries; q++)
+            for (int i = 0; i < 4 * LANES; i += LANES) {
+                float *mixed = &running->mixed[q][at + i];
+                store(mixed, load(mixed) * shrink[q] + load(&sums[q][i]));
+            }
+    }
+}
+
+static void attend_piece(const Cached *cached, int queries, int dim, const bf16 *query, const long *visible, float scale,
+                         Running *running) {
+    static _Thread_local float scores[QUERIES][ROW] __attribute__((aligned(64)));
+    static _Thread_local bf16 weights[QUERIES][ROW] __attribute__((aligned(64)));
+    float shrink[QUERIES];
+    const long last = visible[queries - 1];
+    tile_setup_half();
+    for (long from = 0; from < last; from += SEGMENT) {
+        const int keys = last - from < SEGMENT ? (int)(last - from) : SEGMENT;
+        const int groups = (keys + GROUP - 1) / GROUP;
+        score(cached, from / GROUP, groups, queries, dim, query, scores);
+        for (int q = 0; q < queries; q++) {
+            const long seen = visible[q] - from;
+            shrink[q] = soften(scores[q], seen < 0 ? 0 : seen > keys ? keys : (int)seen, groups * GROUP, scale,
+                               &running->sums[q], &running->most[q], weights[q]);
+        }
+        mix(cached, from / GROUP, groups, queries, dim, weights, shrink, running);
+    }
+}
+
+/* The queries of a piece: number n of a row is token n / shared, head n % shared of those that share a key head. */
+static void take_piece(const Decoder *decoder, const Layer *layer, const Step *step, int tile, int kv_head) {
+    const int dim = decoder->head_dim, shared = decoder->heads / decoder->kv_heads, row = step->tile_row[tile];
+    const long first = step->tile_first[tile], all = step->count[row] * shared;
+    const int queries = all - first < QUERIES ? (int)(all - first) : QUERIES;
+    const long per_group = (long)GROUP * dim, per_head = decoder->block_size / GROUP * per_group;
+    const Cached cached = {
+        .keys = layer->keys + kv_head * per_head,
+        .values = layer->values + kv_head * per_head,
+        .table = step->table + (long)row * step->table_stride,
+        .block_stride = decoder->kv_heads * per_head,
+        .group_stride = per_group,
+        .groups_per_block = decoder->block_size / GROUP,
+    };
+    bf16 query[QUERIES * MOST_DIM] __attribute__((aligned(64)));
+    long visible[QUERIES], place[QUERIES];
+    Running running;
+    for (int q = 0; q < queries; q++) {
+        const long token = (first + q) / shared, head = kv_head * shared + (first + q) % shared;
+        visible[q] = step->length[row] - step->count[row] + token + 1;
+        place[q] = ((step->first[row] + token) * decoder->heads + head) * dim;
+        memcpy(query + q * dim, step->queries + place[q], (size_t)dim * sizeof(bf16));
+        running.sums[q] = 0;
+        running.most[q] = -INFINITY;
+        memset(running.mixed[q], 0, (size_t)dim * sizeof(float));
+    }
+    memset(query + queries * dim, 0, (size_t)(QUERIES - queries) * dim * sizeof(bf16));
+    attend_piece(&cached, queries, dim, query, visible, 1.0f / sqrtf((float)dim), &running);
+    for (int q = 0; q < queries; q++)
+        for (int i = 0; i < dim; i += LANES)
+            store_bf16(step->mixed + place[q] + i, load(&running.mixed[q][i]) / running.sums[q]);
+}
+
+void attend(const Decoder *decoder, const Layer *layer, const Step *step, atomic_int *counter) {
+    for (int item; (item = next_item(counter, step->tiles * decoder->kv_heads)) >= 0;)
+        take_piece(decoder, layer, step, item / decoder->kv_heads, item % decoder->kv_heads);
+}

@@ -1,0 +1,148 @@
+/* Vectors of 16 floats, and bfloat16. GCC's and Clang's vector extensions: the compiler maps them to what the
+ * processor has. All arithmetic goes by whole vectors, so that no number is rounded otherwise for lying at an end. */
+#pragma once
+
+#include <math.h>
+#include <stdint.h>
+#include <string.h>
+
+#if defined(__AVX512F__)
+#include <immintrin.h>
+#endif
+
+#define LANES 16
+
+/* Ask for memory long before it is read: the processor's own prefetching leaves a third of the bandwidth unused here. */
+static inline void fetch_ahead(const void *from, int bytes) {
+    enum { LINE = 64 };
+    for (int i = 0; i < bytes; i += LINE)
+        __builtin_prefetch((const char *)from + i, 0, 2);
+}
+
+typedef uint16_t bf16;
+typedef float f32x16 __attribute__((vector_size(64)));
+typedef float f32x16_any __attribute__((vector_size(64), aligned(4)));
+typedef int32_t i32x16 __attribute__((vector_size(64)));
+typedef uint32_t u32x16 __attribute__((vector_size(64)));
+typedef uint16_t u16x16 __attribute__((vector_size(32)));
+typedef uint16_t u16x16_any __attribute__((vector_size(32), aligned(2)));
+
+static inline f32x16 load(const float *from) { return *(const f32x16_any *)from; }
+static inline void store(float *to, f32x16 x) { *(f32x16_any *)to = x; }
+static inline f32x16 splat(float x) { return (f32x16){} + x; }
+
+/* GCC 12 widens and narrows vectors of the extension one number at a time: where there are instructions, they are named. */
+static inline u32x16 widen_u16(const uint16_t *from) {
+#if defined(__AVX512F__)
+    return (u32x16)_mm512_cvtepu16_epi32(_mm256_loadu_si256((const __m256i *)from));
+#else
+    return __builtin_convertvector(*(const u16x16_any *)from, u32x16);
+#endif
+}
+
+static inline i32x16 widen_u8(const uint8_t *from) {
+#if defined(__AVX512F__)
+    return (i32x16)_mm512_cvtepu8_epi32(_mm_loadu_si128((const __m128i *)from));
+#else
+    i32x16 wide;
+    for (int i = 0; i < LANES; i++)
+        wide[i] = from[i];
+    return wide;
+#endif
+}
+
+static inline i32x16 widen_i8(const int8_t *from) {
+#if defined(__AVX512F__)
+    return (i32x16)_mm512_cvtepi8_epi32(_mm_loadu_si128((const __m128i *)from));
+#else
+    i32x16 wide;
+    for (int i = 0; i < LANES; i++)
+        wide[i] = from[i];
+    return wide;
+#endif
+}
+
+static inline f32x16 from_bf16(const bf16 *from) { return (f32x16)(widen_u16(from) << 16); }
+
+/* Rounds to the nearest, ties to even; a NaN stays one. */
+static inline void store_bf16(bf16 *to, f32x16 x) {
+#if defined(__AVX512BF16__)
+    _mm256_storeu_si256((__m256i *)to, (__m256i)_mm512_cvtneps_pbh((__m512)x));
+#else
+    u32x16 bits = (u32x16)x;
+    bits += 0x7fff + ((bits >> 16) & 1);
+    *(u16x16_any *)to = __builtin_convertvector(bits >> 16, u16x16);
+#endif
+}
+
+/* Two vectors to 32 numbers that lie one after the other. */
+static inline void store_bf16_pair(bf16 *to, f32x16 first, f32x16 second) {
+#if defined(__AVX512BF16__)
+    __m512i both = (__m512i)_mm512_cvtne2ps_pbh((__m512)second, (__m512)first);
+    _mm512_storeu_si512(to, both);
+#else
+    store_bf16(to, first);
+    store_bf16(to + LANES, second);
+#endif
+}
+
+static inline float sum(f32x16 x) {
+#if defined(__AVX512F__)
+    return _mm512_reduce_add_ps((__m512)x);
+#endif
+    float lanes[LANES];
+    store(lanes, x);
+    for (int half = LANES / 2; half; half /= 2)
+        for (int i = 0; i < half; i++)
+            lanes[i] += lanes[i + half];
+    return lanes[0];
+}
+
+/* Lane by lane: a where the mask is all ones, b where it is 0. */
+static inline f32x16 choose(i32x16 mask, f32x16 a, f32x16 b) {
+#if defined(__AVX512DQ__)
+    return (f32x16)_mm512_mask_blend_ps(_mm512_movepi32_mask((__m512i)mask), (__m512)b, (__m512)a);
+#endif
+    return (f32x16)((mask & (i32x16)a) | (~mask & (i32x16)b));
+}
+
+/* b where a is NaN */
+static inline f32x16 larger(f32x16 a, f32x16 b) {
+#if defined(__AVX512F__)
+    return (f32x16)_mm512_max_ps((__m512)a, (__m512)b);
+#else
+    return choose(a > b, a, b);
+#endif
+}
+
+static inline float maximum(f32x16 x) {
+#if defined(__AVX512F__)
+    return _mm512_reduce_max_ps((__m512)x);
+#endif
+    float lanes[LANES];
+    store(lanes, x);
+    for (int half = LANES / 2; half; half /= 2)
+        for (int i = 0; i < half; i++)
+            lanes[i] = lanes[i] > lanes[i + half] ? lanes[i] : lanes[i + half];
+    return lanes[0];
+}
+
+/* e^x, for x <= 88; relative error below 2e-7; 0 below -87. NaN stays NaN.
+ * 2^(n + f) with f in [-1/2, 1/2], and a polynomial for 2^f (Cody and Waite 1980, chapter 6: range reduction). */
+static inline f32x16 exponential(f32x16 x) {
+    const float log2e = 1.44269504f, ln2_high = 0.693359375f, ln2_low = -2.12194440e-4f;
+    f32x16 clamped = choose(x < -87.0f, splat(-87.0f), x);
+    f32x16 whole = clamped * log2e + 12582912.0f; /* 1.5 * 2^23: adding it rounds to whole numbers */
+    i32x16 n = (i32x16)whole - 0x4b400000;
+    whole -= 12582912.0f;
+    f32x16 r = clamped - whole * ln2_high - whole * ln2_low;
+    f32x16 p = splat(1.9875691500e-4f);
+    p = p * r + 1.3981999507e-3f;
+    p = p * r + 8.3334519073e-3f;
+    p = p * r + 4.1665795894e-2f;
+    p = p * r + 1.6666665459e-1f;
+    p = p * r + 5.0000001201e-1f;
+    p = p * r * r + r + 1.0f;
+    f32x16 result = p * (f32x16)((n + 127) << 23);
+    return choose(x < -87.0f, splat(0), result);
+}
