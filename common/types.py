@@ -20,6 +20,9 @@ MAX_STOP_IDS = 1024
 MAX_BIASES = 1024
 MAX_BIAS = 100
 MAX_TEMPERATURE = 1e6
+MAX_PENALTY = 2
+MIN_REPETITION_PENALTY = 1e-6
+MAX_REPETITION_PENALTY = 1e6
 MAX_TOKEN_ID = 2**31 - 1
 MAX_LOGPROBS = 20
 MAX_TIMEOUT_S = 1 << 30
@@ -87,7 +90,10 @@ class SamplingParams:
     With `logprobs` each token comes with its log-probability and those of so many best tokens.
     With the same `seed`, prompt and parameters the random numbers are the same whatever else the server does; None
     draws a new seed.
-    `logit_bias` is added to the logits of some token ids, before everything else: a mapping, kept as pairs.
+    `repetition_penalty` makes tokens of the prompt and the output less likely (above 1); `presence_penalty` and
+    `frequency_penalty` those of the output, once and as often as they are there. They come before `logit_bias`, which
+    is added to the logits of some token ids: a mapping, kept as pairs.
+    `structured_outputs` has one of `json`, `json_object`, `regex`, `choice` and `grammar`, which the text will obey.
     `stop` strings end generation and are left out of the text unless `include_stop_str_in_output`.
     Requests with a lower `priority` go first. After `timeout` seconds a request ends with what there is; None is
     the server's own limit. Requests share a prefix cache only with those of the same `cache_salt`.
@@ -106,7 +112,11 @@ class SamplingParams:
     seed: int | None = None
     stop: tuple[str, ...] = ()
     stop_token_ids: tuple[int, ...] = ()
+    repetition_penalty: float = 1.0
+    presence_penalty: float = 0.0
+    frequency_penalty: float = 0.0
     logit_bias: Mapping[int, float] | tuple[tuple[int, float], ...] = ()
+    structured_outputs: Mapping[str, object] | None = None
     ignore_eos: bool = False
     include_stop_str_in_output: bool = False
     skip_special_tokens: bool = True
@@ -137,6 +147,7 @@ class SamplingParams:
         if self.top_p == 0:
             raise InvalidRequest("top_p must be above 0", "top_p")
         _set(self, "min_p", _number("min_p", self.min_p, 0, 1))
+        self._set_penalties()
         if self.seed is not None:
             _integer("seed", self.seed, -(2**63), 2**63 - 1)
         for name in ("ignore_eos", "include_stop_str_in_output", "skip_special_tokens"):
@@ -147,6 +158,13 @@ class SamplingParams:
         _check_salt(self.cache_salt)
         self._check_stops()
         _set(self, "logit_bias", _biases(self.logit_bias))
+
+    def _set_penalties(self) -> None:
+        for name in ("presence_penalty", "frequency_penalty"):
+            object.__setattr__(self, name, _number(name, getattr(self, name), -MAX_PENALTY, MAX_PENALTY))
+        least, most = MIN_REPETITION_PENALTY, MAX_REPETITION_PENALTY
+        number = _number("repetition_penalty", self.repetition_penalty, least, most)
+        object.__setattr__(self, "repetition_penalty", number)
 
     def _check_stops(self) -> None:
         if len(self.stop) > MAX_STOP_STRINGS:

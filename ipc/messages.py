@@ -29,6 +29,7 @@ class Sampling:
 
     biases[i] is added to the logit of token biased[i]. `logprobs`: for each generated token its log-probability
     and those of so many best tokens, or NO_LOGPROBS; `prompt_logprobs`: the same for the tokens of the prompt.
+    Penalties of 1, 0 and 0 are off. `grammar`: what the text must obey, as procs/grammar.py compiles it, or nothing.
     """
 
     temperature: float
@@ -39,12 +40,29 @@ class Sampling:
     biases: tuple[float, ...] = ()
     logprobs: int = NO_LOGPROBS
     prompt_logprobs: int = NO_LOGPROBS
+    repetition_penalty: float = 1.0
+    presence_penalty: float = 0.0
+    frequency_penalty: float = 0.0
+    grammar: str = ""
 
     def __post_init__(self) -> None:
         if len(self.biased) != len(self.biases):
             raise ValueError(f"{len(self.biases)} biases for {len(self.biased)} tokens")
         if not all(NO_LOGPROBS <= most <= MAX_LOGPROBS for most in (self.logprobs, self.prompt_logprobs)):
             raise ValueError(f"{self.logprobs} and {self.prompt_logprobs} best tokens")
+        added = (self.presence_penalty, self.frequency_penalty)
+        if not 0 < self.repetition_penalty < math.inf or not all(map(math.isfinite, added)):
+            raise ValueError(f"penalties of {self.repetition_penalty}, {added[0]} and {added[1]}")
+
+    @property
+    def penalises(self) -> bool:
+        """Whether what a request has said changes what it will say, beyond the model."""
+        return self.repetition_penalty != 1 or self.presence_penalty != 0 or self.frequency_penalty != 0
+
+    @property
+    def needs_history(self) -> bool:
+        """Whether who samples must know what was generated."""
+        return bool(self.grammar) or self.penalises
 
 
 @dataclass(frozen=True, slots=True)
@@ -186,7 +204,8 @@ class NewRow:
     """A request takes a row of the executor: from now on the row samples like this.
 
     Below position `masked_until` the row never samples one of `masked_token_ids` (min_tokens). `state_slot`
-    is where its recurrent state lies, or -1.
+    is where its recurrent state lies, or -1. For sampling that needs history: `seen` are the different tokens of the
+    prompt, if they are penalised, and `generated` those generated before it had this row (columns of int32).
     """
 
     row: int
@@ -195,6 +214,12 @@ class NewRow:
     masked_until: int = 0
     masked_token_ids: tuple[int, ...] = ()
     state_slot: int = -1
+    seen: bytes = b""
+    generated: bytes = b""
+
+    def __post_init__(self) -> None:
+        if len(self.seen) % 4 or len(self.generated) % 4:
+            raise ValueError(f"{len(self.seen)} and {len(self.generated)} bytes of tokens")
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,43 +1,47 @@
 """Log-probabilities of tokens, and their words in a step slot (see ipc/messages.Logprobs).
 
-They are those of the model itself: of its logits in float32, before biases, masks, temperature and filters.
+They are those of the model itself: of its logits in float32, before penalties, biases, masks, temperature and filters.
 What is written depends on a row's own logits only; of equal logits the lower token id is the better.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 import numpy as np
-import numpy.typing as npt
-import torch
 
 from ...ipc.plan import Column
+from .draw import at_most_kth_highest
+from .logits import Floats
 from .verify import Indices
 from .words import put_words
 
-Floats = npt.NDArray[np.float32]
 
-_GROUPS = 256
-"""A row's highest tokens are sought among so many groups: 40 us of 49,152 tokens, where topk takes 150."""
+class Scores:
+    """The log-probabilities of a row of logits: as many of them as are asked for."""
 
+    def __init__(self, logits: Floats) -> None:
+        """`logits` must stay as they are until the last question."""
+        self._logits = logits
+        highest = logits.max()
+        self.failed = not np.isfinite(highest)
+        """Whether the logits give no probabilities: one is NaN or infinite, or all are minus infinity."""
+        self._highest = np.float32(np.nan) if self.failed else highest
+        weights = np.subtract(logits, self._highest)
+        self._log_sum = np.log(np.exp(weights, out=weights).sum())
 
-def write_logprobs(logprobs: torch.Tensor, tokens: Indices, tops: Indices, words: Sequence[Column]) -> None:
-    """Write the words of each row's token and of its tops[i] best ones into words[i].
+    def of(self, tokens: Indices | int) -> Floats:
+        """The log-probabilities of these tokens."""
+        found: Floats = self._logits[tokens] - self._highest - self._log_sum
+        return found
 
-    `logprobs` is float32 [rows, vocabulary], a log-softmax.
-    """
-    for row, token, top, into in zip(logprobs.numpy(), tokens.tolist(), tops.tolist(), words, strict=True):
-        ids = best(row, top)
-        put_words(into, top, row[token], ids, row[ids])
+    def write(self, token: int, top: int, into: Column) -> None:
+        """Write the words of a token and of the `top` best ones."""
+        ids = best(self._logits, top)
+        put_words(into, top, self.of(token), ids, self.of(ids))
 
 
 def best(row: Floats, count: int) -> Indices:
     """The ids of the highest numbers of a row, best first; none if the row has NaN only."""
     if not count:
         return np.zeros(0, np.int64)
-    highest = np.maximum.reduceat(row, np.arange(0, len(row), max(1, len(row) // _GROUPS)))
-    kth = min(count, len(highest))
-    # The kth highest of the groups' highest is not above the kth highest of all.
-    ids = np.flatnonzero(row >= np.partition(highest, -kth)[-kth])
+    ids = np.flatnonzero(row >= at_most_kth_highest(row, count))
     return ids[np.lexsort((ids, -row[ids]))][:count]

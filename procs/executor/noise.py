@@ -22,13 +22,16 @@ _HALF = np.uint64(32)
 
 def philox4x32(counter: tuple[Words, Words, Words, Words], key: tuple[Words, Words]) -> tuple[Words, ...]:
     """Four random words for each counter and key, elementwise."""
-    c0, c1, c2, c3 = counter
-    k0, k1 = key
+    c0, c1, c2, c3 = np.broadcast_arrays(*counter)
+    # Words 0 and 2 are multiplied, and words 1 and 3 go along: two by two, these are half as many calls of numpy.
+    even, odd, keys = np.stack([c0, c2]), np.stack([c1, c3]), np.stack(np.broadcast_arrays(*key))
+    shape = (2, *(1,) * (even.ndim - 1))
+    multipliers, weyl = np.array(_MULTIPLIERS).reshape(shape), np.array(_WEYL).reshape((2, *(1,) * (keys.ndim - 1)))
     for _ in range(_ROUNDS):
-        p0, p1 = c0 * _MULTIPLIERS[0], c2 * _MULTIPLIERS[1]
-        c0, c1, c2, c3 = (p1 >> _HALF) ^ c1 ^ k0, p1 & _LOW, (p0 >> _HALF) ^ c3 ^ k1, p0 & _LOW
-        k0, k1 = (k0 + _WEYL[0]) & _LOW, (k1 + _WEYL[1]) & _LOW
-    return c0, c1, c2, c3
+        products = even * multipliers
+        even, odd = (products >> _HALF)[::-1] ^ odd ^ keys, (products & _LOW)[::-1]
+        keys = (keys + weyl) & _LOW
+    return even[0], odd[0], even[1], odd[1]
 
 
 def gumbels(seeds: Words, positions: Words, count: int) -> npt.NDArray[np.float64]:
@@ -39,8 +42,8 @@ def gumbels(seeds: Words, positions: Words, count: int) -> npt.NDArray[np.float6
     """
     index = np.arange(-(-count // 4), dtype=np.uint64)[None]
     position, seed = positions[:, None], seeds[:, None]
-    counter = np.broadcast_arrays(position & _LOW, position >> _HALF, index, np.uint64(0))
-    words = philox4x32((counter[0], counter[1], counter[2], counter[3]), (seed & _LOW, seed >> _HALF))
+    counter = (position & _LOW, position >> _HALF, index, np.zeros_like(index))
+    words = philox4x32(counter, (seed & _LOW, seed >> _HALF))
     flat = np.stack(words, axis=-1).reshape(len(seeds), -1)[:, :count].astype(np.float64)
     noise: npt.NDArray[np.float64] = -np.log(-np.log((flat + 0.5) * 2.0**-32))
     return noise

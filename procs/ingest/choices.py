@@ -24,10 +24,15 @@ class EncodedPrompt(NamedTuple):
 
 
 def add_choices(
-    request: LiveRequest, prompts: Sequence[EncodedPrompt], params: SamplingParams, table: Table, max_model_len: int
+    request: LiveRequest,
+    prompts: Sequence[EncodedPrompt],
+    params: SamplingParams,
+    table: Table,
+    max_model_len: int,
+    grammar: str = "",
 ) -> None:
-    """Give a request `n` choices for each prompt, in the order of the prompts."""
-    sampling = _sampling(params, bool(request.echoes))
+    """Give a request `n` choices for each prompt, in the order of the prompts. Their texts obey the grammar."""
+    sampling = _sampling(params, bool(request.echoes), grammar)
     for prompt_index, (tokens, digests) in enumerate(prompts):
         limits = _limits(params, max_model_len - len(tokens))
         for number in range(params.n):
@@ -42,7 +47,7 @@ def _limits(params: SamplingParams, room: int) -> Limits:
     return Limits(most, min(params.min_tokens, most), params.ignore_eos, tuple(map(int, params.stop_token_ids)))
 
 
-def _sampling(params: SamplingParams, echo: bool) -> Sampling:
+def _sampling(params: SamplingParams, echo: bool, grammar: str) -> Sampling:
     """`echo`: the prompt belongs to the text, and has log-probabilities where that has any."""
     biases = dict(params.logit_bias)
     logprobs = NO_LOGPROBS if params.logprobs is None else params.logprobs
@@ -55,6 +60,10 @@ def _sampling(params: SamplingParams, echo: bool) -> Sampling:
         biases=tuple(biases.values()),
         logprobs=logprobs,
         prompt_logprobs=logprobs if echo else NO_LOGPROBS,
+        repetition_penalty=params.repetition_penalty,
+        presence_penalty=params.presence_penalty,
+        frequency_penalty=params.frequency_penalty,
+        grammar=grammar,
     )
 
 

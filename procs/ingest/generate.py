@@ -72,6 +72,7 @@ class Generate:
         request = self._live(request_id, params)
         table.reserve(count)
         try:
+            grammar = await self._service.grammars.text(parameters.structure)
             encoded = []
             for prompt in prompts:
                 tokens = await self._encode(prompt, limits.max_model_len)
@@ -79,7 +80,7 @@ class Generate:
                 if parameters.echo:
                     request.echoes.append(self._service.prompts.shown(prompt))
                 await asyncio.sleep(0)  # streams go first: a thousand short prompts take a second
-            add_choices(request, encoded, params, table, limits.max_model_len)
+            add_choices(request, encoded, params, table, limits.max_model_len, grammar)
             table.open(request)
         finally:
             table.release(count)

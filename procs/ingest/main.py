@@ -76,6 +76,7 @@ class Ingest:
         self._service.draining = True
         self._service.table.fail_all(stopping())
         await self._server.stop()
+        self._service.grammars.close()
         if self._failure is not None:
             raise self._failure
         if self._drained:

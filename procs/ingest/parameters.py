@@ -13,6 +13,7 @@ from typing import Any, Literal
 from ...common.errors import InvalidRequest
 from ...common.types import SamplingParams
 from .body import Body
+from .structure import Structure, read_structure
 
 Route = Literal["completions", "chat"]
 
@@ -26,6 +27,9 @@ _SAMPLING = (
     "top_p",
     "min_p",
     "seed",
+    "repetition_penalty",
+    "presence_penalty",
+    "frequency_penalty",
     "stop",
     "stop_token_ids",
     "logit_bias",
@@ -39,17 +43,8 @@ _SAMPLING = (
 """Fields that SamplingParams knows by the same name and checks."""
 
 
-def _both(*neutral: Any) -> dict[Route, tuple[Any, ...]]:
-    return {"completions": neutral, "chat": neutral}
-
-
 _NOT_YET: dict[str, dict[Route, tuple[Any, ...]]] = {
     "suffix": {"completions": ("",)},
-    "presence_penalty": _both(0, 0.0),
-    "frequency_penalty": _both(0, 0.0),
-    "repetition_penalty": _both(1, 1.0),
-    "response_format": _both({"type": "text"}),
-    "structured_outputs": _both(),
     "tools": {"chat": ([],)},
     "tool_choice": {"chat": ("none",)},
 }
@@ -64,6 +59,7 @@ class Parameters:
     """How to generate, and how to send what was generated. `echo`: after the prompt."""
 
     sampling: SamplingParams
+    structure: Structure | None
     stream: bool
     include_usage: bool
     echo: bool
@@ -79,7 +75,7 @@ def read_parameters(body: Body, route: Route, vocab_size: int) -> Parameters:
             raise InvalidRequest(f"{name} holds a token id that is not in 0..{vocab_size - 1}", name)
     _check_best_of(body, sampling.n)
     stream = flag(body, "stream", False)
-    return Parameters(sampling, stream, _include_usage(body, stream), echo)
+    return Parameters(sampling, read_structure(body), stream, _include_usage(body, stream), echo)
 
 
 def refuse_templates(body: Body) -> None:

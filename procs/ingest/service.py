@@ -12,6 +12,7 @@ from .errors import model_not_found, not_ready
 from .health import Health, ModelLimits, look, model_limits
 from .prompts import Prompts
 from .router import Router
+from .structure import Grammars
 from .table import Table
 from .token_names import TokenNames
 
@@ -23,6 +24,7 @@ class Service:
         self.config = config
         self.prompts = prompts
         self.names = TokenNames(prompts.tokenizer)
+        self.grammars = Grammars(prompts.tokenizer.vocabulary)
         self.board = board
         self.row = row
         self.router = router

@@ -11,7 +11,6 @@ from functools import lru_cache
 from json.encoder import encode_basestring_ascii
 
 from ..detokenizer import TokenTable
-from ..vocabulary import Vocabulary
 from .tokenizer import ModelTokenizer
 
 _KEPT = 1 << 15
@@ -23,7 +22,7 @@ class TokenNames:
 
     def __init__(self, tokenizer: ModelTokenizer) -> None:
         self.tokenizer = tokenizer
-        self.table = TokenTable.of(Vocabulary(tokenizer.token_bytes, tokenizer.special_ids))
+        self.table = TokenTable.of(tokenizer.vocabulary)
         self.in_completion = lru_cache(_KEPT)(self._in_completion)
         self.in_chat = lru_cache(_KEPT)(self._in_chat)
 

@@ -53,6 +53,7 @@ class ModelTokenizer:
         self._tokenizer = tokenizer
         self._rest = rest
         self._strips_space = _begins_with_space(tokenizer)
+        self.vocabulary = vocabulary
         self.token_bytes = vocabulary.token_bytes
         self.special_ids = vocabulary.special_ids
         self.special_tokens = special_tokens

@@ -7,7 +7,7 @@ real attention over a real cache, with lengths at the edges of blocks and of the
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -36,6 +36,11 @@ def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return save_folder(tmp_path_factory.mktemp("models") / "tiny", tiny_weights())
 
 
+def half_sampled(rid: int) -> Sampling:
+    """Every other request is greedy."""
+    return Sampling(float(rid % 2), 0, 1.0, 0.0)
+
+
 def generate(
     model: Path,
     prompts: Sequence[list[int]],
@@ -46,8 +51,10 @@ def generate(
     blocks: int = 256,
     cache: bool = False,
     drafts: int = 0,
+    rule: Callable[[int], Sampling] = half_sampled,
+    ignore_eos: bool = True,
 ) -> tuple[list[list[int]], Scheduler]:
-    """What is generated after each prompt, half of them sampled, half greedy; and the scheduler, for its counts."""
+    """What is generated after each prompt, by the rule for its number; and the scheduler, for its counts."""
     config = executor_config(
         model,
         block_size=BLOCK,
@@ -74,7 +81,7 @@ def generate(
     for rid, prompt in enumerate(prompts):
         tokens = np.array(prompt, np.int32)
         digests = chain(tokens, BLOCK, CacheKeys(), ()) if cache else b""
-        sampling, limits = Sampling(float(rid % 2), 0, 1.0, 0.0), Limits(TOKENS, 0, True, ())
+        sampling, limits = rule(rid), Limits(TOKENS, 0, ignore_eos, ())
         submit = Submit((rid,), (rid,), 0, 0, len(prompt), digests, CacheKeys(), sampling, limits, 0, 0.0, b"")
         for request in requests_of(submit, tokens, 0.0, block_size=BLOCK, prefix_cache=cache, stateful=False):
             core.submit(request, 0.0)

@@ -178,5 +178,13 @@ class Admission:
 
 
 def _new_row_bytes(request: Request) -> int:
-    """About how many bytes a step's message needs to introduce a request: biases and masked ids are what is long."""
-    return 100 + 14 * len(request.sampling.biased) + 5 * len(request.limits.stop_token_ids)
+    """About how many bytes a step's message needs to introduce a request: biases, masked ids, grammar and history
+    are what is long.
+    """
+    sampling = request.sampling
+    size = 150 + 14 * len(sampling.biased) + 5 * len(request.limits.stop_token_ids) + len(sampling.grammar.encode())
+    if sampling.needs_history:
+        size += 4 * (len(request.tokens) - request.prompt_tokens)
+    if sampling.repetition_penalty != 1:
+        size += 4 * request.prompt_tokens
+    return size

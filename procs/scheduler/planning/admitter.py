@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import numpy as np
 
+from ....ipc.messages import RemoteKv
 from ..cache.prefix_cache import PrefixCache
 from ..request import Request
-from ..rows import RowTable
+from ..rows import NO_FIRST_TOKEN, RowTable
 from ..state.checkpoints import Checkpoints
 from ..state.state_slots import NO_SLOT
 from ..statistics import CacheStats, Statistics
@@ -80,6 +81,20 @@ class Admitter:
         assert not table.in_flight[row], "an open step may write into blocks that are received"
         grown = table.grow(np.array([row]), table.target[[row]])
         assert grown and request.remote is not None
-        table.park(row)
+        table.park(row, *self._arriving(request, request.remote))
         blocks = table.tables[row, : table.blocks[row]].copy()
         self._connector.receive(request.rid, request.attempt, blocks, request.remote, now)
+
+    def _arriving(self, request: Request, remote: RemoteKv) -> tuple[int, int]:
+        """How many tokens of a request that has a row are committed when its KV comes, and its first output then.
+
+        A first token has no log-probability, and obeyed no grammar: who wants that has it sampled here. Without a first
+        token the last token of the prompt is computed here.
+        """
+        table, row = self._table, request.row
+        received, length = self._connector.match(request.prompt_tokens, remote), int(table.length[row])
+        sampled_here = table.wants_logprobs[row] or request.sampling.needs_history
+        has_room = length < table.token_limit[row] and not sampled_here
+        if has_room and remote.first_token >= 0 and received >= request.prompt_tokens == length:
+            return received, remote.first_token
+        return min(received, int(table.target[row]) - 1), NO_FIRST_TOKEN

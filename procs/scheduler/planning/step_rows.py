@@ -68,8 +68,22 @@ class StepRows:
     def _new_row(self, request: Request) -> NewRow:
         """What the executor must know of a request that takes a row."""
         limits, slot = request.limits, int(self._table.state_slot[request.row])
-        if not limits.min_tokens:
-            return NewRow(request.row, request.seed, request.sampling, state_slot=slot)
-        masked = limits.stop_token_ids + (() if limits.ignore_eos else self._eos_token_ids)
-        masked_until = request.prompt_tokens + limits.min_tokens
-        return NewRow(request.row, request.seed, request.sampling, masked_until, masked, slot)
+        masked: tuple[int, ...] = ()
+        if limits.min_tokens:
+            masked = limits.stop_token_ids + (() if limits.ignore_eos else self._eos_token_ids)
+        masked_until = request.prompt_tokens + limits.min_tokens if limits.min_tokens else 0
+        return NewRow(request.row, request.seed, request.sampling, masked_until, masked, slot, *self._history(request))
+
+    def _history(self, request: Request) -> tuple[bytes, bytes]:
+        """The different tokens of the prompt and those generated so far, as far as the row's sampling needs them."""
+        sampling, table = request.sampling, self._table
+        if not sampling.needs_history:
+            return b"", b""
+        known = table.tokens[request.row, : table.length[request.row]]
+        prompt, generated = known[: request.prompt_tokens], known[request.prompt_tokens :]
+        seen = b""
+        if sampling.repetition_penalty != 1:  # sorting a prompt of 128k tokens would take 8 ms
+            flags = np.zeros(int(prompt.max()) + 1, np.bool_)
+            flags[prompt] = True
+            seen = np.flatnonzero(flags).astype(np.int32).tobytes()
+        return seen, generated.tobytes()

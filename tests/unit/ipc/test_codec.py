@@ -23,6 +23,7 @@ from fourstroke.ipc.messages import (
     Image,
     KvBatch,
     Limits,
+    NewRow,
     RemoteKv,
     Report,
     Sampling,
@@ -67,7 +68,19 @@ BOUNDED = {
             st.just(tuple(token for token, _ in pairs)),
             st.just(tuple(bias for _, bias in pairs)),
             *[st.integers(NO_LOGPROBS, MAX_LOGPROBS)] * 2,
+            st.floats(0, exclude_min=True, allow_infinity=False),
+            *[st.floats(allow_nan=False, allow_infinity=False)] * 2,
+            SCALARS[str],
         )
+    ),
+    NewRow: st.builds(
+        NewRow,
+        *[SCALARS[int]] * 2,
+        st.deferred(lambda: values_of(Sampling)),
+        SCALARS[int],
+        some(SCALARS[int]),
+        SCALARS[int],
+        *[st.binary(max_size=5).map(lambda token: token * 4)] * 2,
     ),
     RemoteKv: st.builds(
         RemoteKv,
@@ -321,6 +334,10 @@ HELLO = Hello(10, 16, 8, 9, (2,))
         (SUBMIT.sampling, {"biases": (1.0,)}),
         (SUBMIT.sampling, {"logprobs": MAX_LOGPROBS + 1}),
         (SUBMIT.sampling, {"prompt_logprobs": -2}),
+        (SUBMIT.sampling, {"repetition_penalty": 0.0}),
+        (SUBMIT.sampling, {"repetition_penalty": float("nan")}),
+        (SUBMIT.sampling, {"presence_penalty": float("inf")}),
+        (SUBMIT.sampling, {"frequency_penalty": float("nan")}),
         (SUBMIT, {"images": (Image("cat", 2, 3, b"data"),)}),
         (SUBMIT.remote, {"first_token": -2}),
         (SUBMIT.remote, {"drafts": (2**40,)}),
@@ -347,3 +364,14 @@ def test_numbers_out_of_range(change):
     assert codec.decode(codec.encode(frame)) == frame
     with pytest.raises(BadMessage, match=" with "):
         codec.decode(msgpack.packb(values))
+
+
+@pytest.mark.parametrize("name", ["seen", "generated"])
+def test_columns_that_are_cut(name):
+    """A row's history is a column of whole tokens."""
+    new = NewRow(0, 0, SUBMIT.sampling, seen=bytes(4), generated=bytes(8))
+    plan = messages.StepPlan(1, 0, 1, 1, 0, (new,))
+    assert codec.decode(codec.encode(plan)) == plan
+    object.__setattr__(new, name, b"short")
+    with pytest.raises(BadMessage, match="bytes of tokens"):
+        codec.decode(codec.encode(plan))
