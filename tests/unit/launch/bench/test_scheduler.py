@@ -13,7 +13,8 @@ from rich.console import Console
 from fourstroke.common.errors import ConfigError, ServerError, TargetMissed
 from fourstroke.common.figures import Figure
 from fourstroke.launch.bench import scheduler
-from fourstroke.launch.bench.scheduler import as_json, as_table, bench_scheduler, measure
+from fourstroke.launch.bench.figures import as_json, as_table
+from fourstroke.launch.bench.scheduler import bench_scheduler, measure
 from fourstroke.launch.cli import run
 
 GOOD = Figure("good", "step", "ms", 200, 0.51234, 0.7, 0.8, 1.0, {"plan": 0.25, "settle": 0.125})
