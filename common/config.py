@@ -15,8 +15,10 @@ from pathlib import Path
 
 from .errors import ConfigError
 
-DTYPES = ("float32", "bfloat16")
-BACKENDS = ("cpu",)
+DTYPES = ("auto", "float32", "bfloat16", "float16")
+BACKENDS = ("auto", "cpu", "rocm", "cuda")
+QUANTIZATIONS = ("auto", "none", "int8", "int4", "fp8")
+KV_CACHE_DTYPES = ("auto", "bfloat16", "fp8")
 EXECUTORS = ("model", "fake")
 POLICIES = ("decode-first", "prefill-first")
 ALIGNMENTS = ("off", "delay", "coalesce")
@@ -27,8 +29,9 @@ LOG_LEVELS = ("debug", "info", "warning", "error")
 class Config:
     """How one server runs. `model` is a local path: hub names are resolved before.
 
-    `None` for `num_blocks` and `max_model_len` means as much as memory and the model allow.
-    Raises ConfigError, which names the flag.
+    `None` for `num_blocks` and `max_model_len` means as much as memory and the model allow, for `memory_fraction` what
+    suits the backend. What "auto" is, and what a backend cannot do, the executor says. Raises ConfigError, which names
+    the flag.
     """
 
     model: str
@@ -38,14 +41,24 @@ class Config:
     unix_socket: str | None = None
     api_key: str | None = None
 
-    backend: str = "cpu"
+    backend: str = "auto"
     executor: str = "model"
-    dtype: str = "bfloat16"
+    dtype: str = "auto"
+    quantization: str = "auto"
+    kv_cache_dtype: str = "auto"
+    batch_invariant: bool = False
+    """A row's logits have the same bits alone, in any batch and in any chunking."""
+
+    visible_devices: tuple[str, ...] | None = None
+    """The devices that the launcher's environment allows; None: all."""
+
     threads: int | None = None
+    kernel_folder: str | None = None
+    """Where C kernels lie that were built for this machine; None: the CPU computes without them."""
 
     block_size: int = 16
     num_blocks: int | None = None
-    memory_fraction: float = 0.3
+    memory_fraction: float | None = None
     max_model_len: int | None = None
     max_num_seqs: int = 256
     max_num_batched_tokens: int = 2048
@@ -79,6 +92,8 @@ class Config:
         _one_of("--backend", self.backend, BACKENDS)
         _one_of("--executor", self.executor, EXECUTORS)
         _one_of("--dtype", self.dtype, DTYPES)
+        _one_of("--quantization", self.quantization, QUANTIZATIONS)
+        _one_of("--kv-cache-dtype", self.kv_cache_dtype, KV_CACHE_DTYPES)
         _one_of("--log-level", self.log_level, LOG_LEVELS)
         _one_of("--policy", self.policy, POLICIES)
         _one_of("--alignment", self.alignment, ALIGNMENTS)
@@ -93,7 +108,8 @@ class Config:
         _between("--max-num-batched-tokens", self.max_num_batched_tokens, 1, 1 << 20)
         _between("--pipeline-depth", self.pipeline_depth, 1, 2)
         _between("--max-queue", self.max_queue, 1, 1 << 20)
-        _between("--memory-fraction", self.memory_fraction, 0.01, 0.95)
+        if self.memory_fraction is not None:
+            _between("--memory-fraction", self.memory_fraction, 0.01, 0.95)
         _between("--drain-timeout", self.drain_timeout_s, 0, 86400)
         _between("--start-timeout", self.start_timeout_s, 1, 86400)
         _between("--fake-step", self.fake_step_s, 0, 3600)
@@ -106,6 +122,11 @@ class Config:
                 _between(flag, value, 1, 1 << 30)
         if self.api_key is not None and (not self.api_key or not self.api_key.isascii()):
             raise ConfigError("--api-key must be ASCII and not empty")
+
+    @classmethod
+    def of_fields(cls, fields: dict[str, typing.Any]) -> Config:
+        """The configuration whose fields went through JSON."""
+        return cls(**_with_tuples(cls, fields))
 
     @property
     def aligned(self) -> bool:
@@ -152,7 +173,7 @@ class Assignment:
     @classmethod
     def load(cls, path: Path) -> Assignment:
         fields = json.loads(path.read_text())
-        fields["config"] = Config(**_with_tuples(Config, fields["config"]))
+        fields["config"] = Config.of_fields(fields["config"])
         return cls(**_with_tuples(cls, fields))
 
 

@@ -28,6 +28,10 @@ class TargetMissed(FourstrokeError):
     """A benchmark ran, and a figure of it is worse than it may be."""
 
 
+class MachineUnfit(FourstrokeError):
+    """The machine was examined, and something must be mended before a server runs well on it."""
+
+
 class CollectiveError(FourstrokeError):
     """The ranks of a group did not agree on this tick: one of them is gone or did not answer in time."""
 

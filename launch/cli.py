@@ -1,9 +1,9 @@
-"""The `fourstroke` command: serve, generate, chat, bench.
+"""The `fourstroke` command: serve, generate, chat, bench, kernels, doctor.
 
 An error is one line, `fourstroke: error: ...`, and an exit status:
 
     0    done, or stopped as asked
-    1    something failed: a process died, a server does not answer, a benchmark misses a target
+    1    something failed: a process died, a server does not answer, a benchmark misses a target, the doctor sees red
     2    the command line or a parameter is wrong
     3    refused: what is asked for cannot be done here (no such model, port taken, too little memory)
     130  interrupted by Ctrl-C;  143  by SIGTERM (a server that is up drains and exits with 0 instead)
@@ -22,12 +22,15 @@ import setproctitle
 
 from .. import __version__
 from ..common.config import Config
-from ..common.errors import ConfigError, FourstrokeError, InvalidRequest, ServerError, TargetMissed
+from ..common.devices import visible_devices
+from ..common.errors import ConfigError, FourstrokeError, InvalidRequest, MachineUnfit, ServerError, TargetMissed
 from ..common.machine import usable_cores
 from ..common.types import EXIT_FAILED, EXIT_REFUSED, SamplingParams
 from . import listener as listening
+from .bench.options import split_arguments
 from .console import say
-from .model_source import DEFAULT_NAME, resolve_model
+from .kernels import kernels
+from .model_source import DEFAULT_NAME, cache_folder, resolve_model
 from .options import ENGINE, EXIT_USAGE, HTTP, KEY_VARIABLE, given, make_parser
 from .supervisor import supervise
 from .topology import build, picture
@@ -53,7 +56,9 @@ def _open_standard_files() -> None:
 def run(arguments: Sequence[str]) -> int:
     """Run a command and return its exit status."""
     try:
-        namespace = make_parser(__version__).parse_args(arguments)
+        own, server_flags = split_arguments(arguments)
+        namespace = make_parser(__version__).parse_args(own)
+        namespace.server_flags = server_flags
         _COMMANDS[namespace.command](namespace)
     except FourstrokeError as error:
         say("fourstroke: error: " + " ".join(str(error).split()))
@@ -67,7 +72,7 @@ def exit_status(error: FourstrokeError) -> int:
     """The exit status that stands for an error."""
     if isinstance(error, ConfigError | InvalidRequest):
         return EXIT_USAGE
-    return EXIT_FAILED if isinstance(error, ServerError | TargetMissed) else EXIT_REFUSED
+    return EXIT_FAILED if isinstance(error, ServerError | TargetMissed | MachineUnfit) else EXIT_REFUSED
 
 
 def _serve(namespace: argparse.Namespace) -> None:
@@ -94,8 +99,17 @@ def _config(namespace: argparse.Namespace) -> Config:
         model=name,
         served_model_names=tuple(dict.fromkeys(namespace.served_model_name or [name])),
         api_key=_api_key(namespace),
+        visible_devices=_visible_devices(namespace),
+        kernel_folder=str(cache_folder() / "kernels"),
         **given(namespace, HTTP + ENGINE),
     )
+
+
+def _visible_devices(namespace: argparse.Namespace) -> tuple[str, ...] | None:
+    """What the environment says of devices. Who wants the CPU need not put it in order."""
+    if given(namespace, ENGINE).get("backend") == "cpu":
+        return None
+    return visible_devices(os.environ)
 
 
 def _api_key(namespace: argparse.Namespace) -> str | None:
@@ -131,9 +145,30 @@ def _chat(namespace: argparse.Namespace) -> None:
 
 
 def _bench(namespace: argparse.Namespace) -> None:
-    from .bench.scheduler import bench_scheduler  # here, as above
+    if namespace.part == "serve":
+        setproctitle.setproctitle("fourstroke: bench")  # the key on the command line
+    from .bench.command import bench  # here, as above
 
-    bench_scheduler(namespace.cases, namespace.steps, namespace.slack, namespace.json)
+    key = _api_key(namespace) if namespace.part == "serve" else None
+    bench(namespace, key, namespace.server_flags, _config_of_flags)
+
+
+def _config_of_flags(flags: list[str]) -> Config:
+    """The configuration that `fourstroke serve` with these flags has, with its model at hand."""
+    namespace = make_parser(__version__).parse_args(["serve", *flags])
+    config = _config(namespace)
+    path, _ = resolve_model(namespace.model)
+    return dataclasses.replace(config, model=str(path))
+
+
+def _kernels(namespace: argparse.Namespace) -> None:
+    kernels(namespace.action, namespace.arch, namespace.kernel)
+
+
+def _doctor(namespace: argparse.Namespace) -> None:
+    from .doctor.report import doctor  # here, as above
+
+    doctor(namespace.json, namespace.timeout)
 
 
 def _sampling(namespace: argparse.Namespace) -> SamplingParams:
@@ -145,4 +180,11 @@ def _sampling(namespace: argparse.Namespace) -> SamplingParams:
     )
 
 
-_COMMANDS = {"serve": _serve, "generate": _generate, "chat": _chat, "bench": _bench}
+_COMMANDS = {
+    "serve": _serve,
+    "generate": _generate,
+    "chat": _chat,
+    "bench": _bench,
+    "kernels": _kernels,
+    "doctor": _doctor,
+}

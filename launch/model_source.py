@@ -101,9 +101,9 @@ def default_model() -> Path:
 
     Raises ModelError if it cannot be fetched and ResourceError if it cannot be stored.
     """
-    path = _cache_folder() / Path(_MEMBER).name
+    path = default_model_file()
     try:
-        if path.is_file() and path.stat().st_size == _MEMBER_BYTES:
+        if is_default_model(path):
             return path
         path.parent.mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryDirectory(prefix=".fetching-", dir=path.parent) as folder:
@@ -116,10 +116,21 @@ def default_model() -> Path:
     return path
 
 
-def _cache_folder() -> Path:
+def default_model_file() -> Path:
+    """Where the default model lies in the user's cache folder, or will lie."""
+    return cache_folder() / "models" / Path(_MEMBER).name
+
+
+def cache_folder() -> Path:
+    """What this user's servers keep from one start to the next."""
     cache = os.environ.get("XDG_CACHE_HOME", "")
     base = Path(cache) if cache.startswith("/") else Path.home() / ".cache"
-    return base / "fourstroke" / "models"
+    return base / "fourstroke"
+
+
+def is_default_model(path: Path) -> bool:
+    """Whether the default model is there, as far as its size tells."""
+    return path.is_file() and path.stat().st_size == _MEMBER_BYTES
 
 
 def _download(folder: Path) -> Path:

@@ -7,15 +7,24 @@ from __future__ import annotations
 
 import argparse
 import dataclasses
-import math
-import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any, NoReturn
 
-from ..common.config import ALIGNMENTS, BACKENDS, DTYPES, EXECUTORS, LOG_LEVELS, POLICIES, Config
+from ..common.config import (
+    ALIGNMENTS,
+    BACKENDS,
+    DTYPES,
+    EXECUTORS,
+    KV_CACHE_DTYPES,
+    LOG_LEVELS,
+    POLICIES,
+    QUANTIZATIONS,
+    Config,
+)
 from ..common.errors import ConfigError
+from .arguments import finite, positive_number, whole
+from .bench.options import add_bench
 from .model_source import DEFAULT_NAME
 
 KEY_VARIABLE = "FOURSTROKE_API_KEY"
@@ -25,41 +34,6 @@ EXIT_USAGE = 2
 """Exit status of a command whose command line or parameters are wrong."""
 
 _GENERATE_TOKENS = 128
-_WHOLE = re.compile(r"[+-]?[0-9]{1,18}")
-
-
-def whole(text: str) -> int:
-    """A whole number. Python's int() would take 1_000 and digits of other scripts as well."""
-    if not _WHOLE.fullmatch(text):
-        raise argparse.ArgumentTypeError(f"must be a whole number; got {text!r}")
-    return int(text)
-
-
-def _positive(text: str) -> int:
-    """A whole number above 0."""
-    value = whole(text)
-    if value < 1:
-        raise argparse.ArgumentTypeError(f"must be above 0; got {text!r}")
-    return value
-
-
-def finite(text: str) -> float:
-    """A number that is neither NaN nor infinite."""
-    try:
-        value = float(text)
-    except ValueError:
-        value = math.nan
-    if not math.isfinite(value) or "_" in text or not text.isascii():
-        raise argparse.ArgumentTypeError(f"must be a finite number; got {text!r}")
-    return value
-
-
-def _positive_number(text: str) -> float:
-    """A finite number above 0."""
-    value = finite(text)
-    if value <= 0:
-        raise argparse.ArgumentTypeError(f"must be above 0; got {text!r}")
-    return value
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,10 +54,24 @@ ENGINE = (
     Option("--backend", "backend", str, "where the model runs", BACKENDS),
     Option("--executor", "executor", str, "fake: no model, invented tokens, to measure everything else", EXECUTORS),
     Option("--dtype", "dtype", str, "type of weights and KV cache", DTYPES),
+    Option(
+        "--quantization",
+        "quantization",
+        str,
+        "how weights are kept; auto: as the checkpoint has them; fp8 only on a GPU",
+        QUANTIZATIONS,
+    ),
+    Option("--kv-cache-dtype", "kv_cache_dtype", str, "type of the KV cache; auto: that of --dtype", KV_CACHE_DTYPES),
+    Option("--batch-invariant", "batch_invariant", bool, "the same bits of a row's logits alone and in any batch"),
     Option("--threads", "threads", whole, "threads that compute in an engine; default: its share of the cores"),
     Option("--block-size", "block_size", whole, "tokens in a block of the KV cache"),
     Option("--num-blocks", "num_blocks", whole, "blocks of the KV cache; default: what fits --memory-fraction"),
-    Option("--memory-fraction", "memory_fraction", finite, "share of the free memory that the KV cache may take"),
+    Option(
+        "--memory-fraction",
+        "memory_fraction",
+        finite,
+        "share of the free memory that the KV cache may take; default: 0.3, on a GPU 0.9",
+    ),
     Option("--max-model-len", "max_model_len", whole, "longest prompt and output together, in tokens"),
     Option("--max-num-seqs", "max_num_seqs", whole, "requests that run at the same time"),
     Option("--max-num-batched-tokens", "max_num_batched_tokens", whole, "tokens computed in one step"),
@@ -195,16 +183,18 @@ class _Parser(argparse.ArgumentParser):
 
 
 def make_parser(version: str) -> argparse.ArgumentParser:
-    """The parser of the whole command; `command` in its result is serve, generate, chat or bench."""
+    """The parser of the whole command; `command` in its result is one of those below."""
     parser = _Parser(
         prog="fourstroke", description="An LLM server, built as a pipeline of processes.", allow_abbrev=False
     )
     parser.add_argument("--version", action="version", version=f"fourstroke {version}")
-    commands = parser.add_subparsers(dest="command", required=True, metavar="serve|generate|chat|bench")
+    commands = parser.add_subparsers(dest="command", required=True, metavar="serve|generate|chat|bench|kernels|doctor")
     _add_serve(commands)
     _add_generate(commands)
     _add_chat(commands)
-    _add_bench(commands)
+    add_bench(commands)
+    _add_kernels(commands)
+    _add_doctor(commands)
     return parser
 
 
@@ -242,27 +232,33 @@ def _add_chat(commands: Any) -> None:
     add_options(parser, ENGINE)
 
 
-def _add_bench(commands: Any) -> None:
-    purpose = "measure a part of the server by itself, against its targets"
-    parser = commands.add_parser("bench", help=purpose, description=purpose, allow_abbrev=False)
-    parts = parser.add_subparsers(dest="part", required=True, metavar="scheduler")
-    purpose = "CPU time of planning, messages and settling, without a model"
-    parser = parts.add_parser("scheduler", help=purpose, description=purpose, allow_abbrev=False)
+def _add_doctor(commands: Any) -> None:
+    purpose = "tell what this machine has, test what it computes, and say what to do about each flaw"
+    parser = commands.add_parser("doctor", help=purpose, description=purpose, allow_abbrev=False)
+    parser.add_argument("--json", action="store_true", help="write the findings as JSON")
     parser.add_argument(
-        "--cases",
+        "--timeout", type=positive_number, default=300.0, help="seconds that the tests may take (default: 300)"
+    )
+
+
+def _add_kernels(commands: Any) -> None:
+    purpose = "compile the GPU kernels for AMD architectures, without a card, and look at their assembly"
+    parser = commands.add_parser("kernels", help=purpose, description=purpose, allow_abbrev=False)
+    actions = {
+        "show": "show the figures",
+        "report": "write them to docs/amd-kernels.md",
+        "check": "hold them against the limits and against docs/amd-kernels.json",
+    }
+    said = "; ".join(f"{action}: {what}" for action, what in actions.items())
+    parser.add_argument("action", choices=actions, help=said)
+    parser.add_argument("--arch", nargs="+", default=[], metavar="NAME", help="such as gfx942 (default: all)")
+    parser.add_argument(
+        "--kernel",
         nargs="+",
         default=["*"],
         metavar="NAME",
-        help="which cases; a name may be a pattern such as 'decode-512-*' (default: all)",
+        help="which files of kernels; a name may be a pattern such as 'attention_*' (default: all)",
     )
-    parser.add_argument("--steps", type=_positive, default=200, help="steps that are measured (default: 200)")
-    parser.add_argument(
-        "--slack",
-        type=_positive_number,
-        default=1.5,
-        help="how many times its target a time may be; 1 is for a machine that nobody else uses (default: 1.5)",
-    )
-    parser.add_argument("--json", type=Path, metavar="FILE", help="write the figures to this file, too")
 
 
 def _add_sampling(parser: argparse.ArgumentParser, max_tokens: int | None) -> None:

@@ -36,6 +36,8 @@ check lint "$PYTHON" -m ruff check .
 check types types
 check "unit tests" "$PYTHON" -P -m pytest -q tests/unit
 check "ring tests" "$PYTHON" -P -m pytest -q tests/ring
+check "kernels in the interpreter" "$PYTHON" -P -m pytest -q tests/kernels
+check "kernels compiled for AMD" "$PYTHON" -P -m fourstroke kernels check
 check "process tests" "$PYTHON" -P -m pytest -q tests/process
 check "fault tests" "$PYTHON" -P -m pytest -q tests/faults
 

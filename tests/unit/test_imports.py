@@ -30,13 +30,17 @@ MODULE_RULES = {
 
 PACKAGE_RULES = {
     "torch": ("procs.executor",),
-    "triton": ("procs.executor",),
+    "triton": ("procs.executor.kernels",),
+    "aiter": ("procs.executor.kernels.aiter",),
+    "llguidance": ("procs.grammar", "procs.ingest", "procs.executor"),
     "tokenizers": ("procs.ingest",),
     "starlette": ("procs.ingest",),
     "uvicorn": ("procs.ingest",),
     "httptools": ("procs.ingest",),
     "huggingface_hub": ("launch.model_source",),
     "rich": ("launch",),
+    "aiohttp": ("launch.bench",),
+    "matplotlib": ("launch.bench",),
 }
 """Which modules, and all below them, may import a package."""
 

@@ -14,6 +14,8 @@ BAD = [
     ("--backend", {"backend": "tpu"}),
     ("--executor", {"executor": "none"}),
     ("--dtype", {"dtype": "int3"}),
+    ("--quantization", {"quantization": "int3"}),
+    ("--kv-cache-dtype", {"kv_cache_dtype": "int3"}),
     ("--log-level", {"log_level": "loud"}),
     ("--port", {"port": 65536}),
     ("--port", {"port": -1}),
@@ -77,9 +79,11 @@ def assignment(**changes) -> Assignment:
     [
         assignment(),
         assignment(config=config(served_model_names=("a", "世界"), api_key="k", num_blocks=9, unix_socket="/run/x")),
+        assignment(config=config(visible_devices=())),
+        assignment(config=config(visible_devices=("1", "GPU-DEADBEEF"))),
         assignment(board=(), sends_to=()),
     ],
-    ids=["defaults", "options", "empty"],
+    ids=["defaults", "options", "no devices", "devices", "empty"],
 )
 def test_assignment_round_trip(saved, tmp_path):
     """What a process reads is what the supervisor wrote, tuples as tuples."""

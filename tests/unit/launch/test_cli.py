@@ -17,7 +17,7 @@ from fourstroke.launch.options import ENGINE, HTTP, as_flags, given, make_parser
 
 NUMBERS = [option.flag for option in ENGINE + HTTP if option.type not in (str, bool)]
 SWITCHES = [option.flag for option in ENGINE + HTTP if option.type is bool]
-SET_ELSEWHERE = {"model", "served_model_names", "api_key"}
+SET_ELSEWHERE = {"model", "served_model_names", "api_key", "visible_devices", "kernel_folder"}
 """Fields of Config with flags of their own kind."""
 
 
@@ -106,6 +106,7 @@ def test_nothing_given() -> None:
 def test_flags_round_trip() -> None:
     """as_flags is the inverse of the parser, for every field."""
     values = {"backend": "cpu", "executor": "fake", "dtype": "float32", "log_level": "error", "policy": "prefill-first"}
+    values |= {"quantization": "fp8", "kv_cache_dtype": "fp8", "batch_invariant": True}
     values |= {"host": "::1", "unix_socket": "/tmp/a b", "prefix_cache": False, "alignment": "delay"}
     fields = {option.field: values.get(option.field, option.type("7")) for option in ENGINE + HTTP}
     namespace = make_parser(__version__).parse_args(["serve", *as_flags(fields, ENGINE + HTTP)])
@@ -163,3 +164,15 @@ def test_serve_needs_no_heavy_packages() -> None:
     program = f"import sys, fourstroke.launch.cli; print([name for name in {heavy} if name in sys.modules])"
     done = subprocess.run([sys.executable, "-P", "-c", program], capture_output=True, text=True, check=True)
     assert done.stdout == "[]\n"
+
+
+def test_devices_that_the_environment_confuses(
+    capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Two variables that differ are refused before anything is started, unless the CPU is asked for."""
+    monkeypatch.setenv("HIP_VISIBLE_DEVICES", "0")
+    monkeypatch.setenv("ROCR_VISIBLE_DEVICES", "1")
+    line = refuse(capfd, "serve", "--show-topology")
+    assert "HIP_VISIBLE_DEVICES=0" in line
+    assert "ROCR_VISIBLE_DEVICES=1" in line
+    assert run(["serve", "--show-topology", "--backend", "cpu"]) == 0

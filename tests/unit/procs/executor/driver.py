@@ -223,7 +223,7 @@ def record_logits(runner: Runner) -> list[torch.Tensor]:
 
     def record(batch: Batch, hidden: torch.Tensor, slot: StepSlot) -> Sampled:
         if len(batch.draws.place):
-            logits = runner._model.logits(hidden[torch.from_numpy(batch.draws.place)])
+            logits = runner._head._model.logits(hidden[torch.from_numpy(batch.draws.place)])
             kept.append(logits[torch.from_numpy(np.argsort(batch.order[batch.draws.owner]))])
         return sample(batch, hidden, slot)
 

@@ -2,9 +2,11 @@
 
 import hypothesis.strategies as st
 import numpy as np
-from hypothesis import given, settings
+import pytest
+from hypothesis import assume, given, settings
 
-from fourstroke.procs.executor.draw import Filters, draw, noise_count, survivors
+from fourstroke.procs.executor import draw as draw_module
+from fourstroke.procs.executor.draw import Filters, at_most_kth_highest, noise_count, survivors
 from fourstroke.procs.executor.noise import gumbels
 
 VOCAB = 40
@@ -39,15 +41,30 @@ filters_strategy = st.builds(
 )
 
 
-@given(scores_strategy, filters_strategy, st.integers(1, VOCAB))
+@given(scores_strategy, filters_strategy, st.sampled_from([2.0**-16, 0.1, 0.5, 2.0]), st.sampled_from([1, 3, 256]))
 @settings(max_examples=400, deadline=None)
-def test_survivors_are_those_of_the_definition(scores: np.ndarray, filters: Filters, candidates: int) -> None:
-    """However many candidates are tried first, and whichever of equal ones, what survives is the same."""
-    top = np.argsort(-scores, kind="stable")[:candidates]
-    last_of_ties = VOCAB - 1 - np.argsort(-scores[::-1], kind="stable")[:candidates]
-    expected = naive_survivors(scores, filters)
-    for chosen in (top, last_of_ties, top[::-1]):
-        assert survivors(scores, np.exp(scores), filters, chosen).tolist() == expected
+def test_survivors_are_those_of_the_definition(scores: np.ndarray, filters: Filters, share: float, groups: int) -> None:
+    """However few tokens are ranked first, and however many are equal, what survives is the same."""
+    assume(filters.rank)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(draw_module, "_SHARES", (share, share / 4, 0.0))
+        patch.setattr(draw_module, "_GROUPS", groups)
+        ids, weights = survivors(scores, filters)
+    assert ids.tolist() == naive_survivors(scores, filters)
+    assert weights.tolist() == np.exp(scores)[ids].tolist()
+
+
+@given(scores_strategy, st.integers(1, VOCAB), st.sampled_from([1, 3, 7, 256]))
+def test_a_bound_below_the_kth_highest(scores: np.ndarray, count: int, groups: int) -> None:
+    """At least k numbers of a row are not below the bound, however the row is grouped."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(draw_module, "_GROUPS", groups)
+        assert np.count_nonzero(scores >= at_most_kth_highest(scores, count)) >= count
+
+
+def draw(scores: np.ndarray, filters: Filters, variates: np.ndarray) -> int:
+    """A draw from scores that stay what they are."""
+    return draw_module.draw(scores.copy(), filters, variates)
 
 
 def noise(position: int, vocab: int) -> np.ndarray:
@@ -60,24 +77,24 @@ def noise(position: int, vocab: int) -> np.ndarray:
 def test_a_draw_is_a_survivor_and_ignores_the_others(scores: np.ndarray, filters: Filters, position: int) -> None:
     """The token passes the filters, and is the one drawn where the others are impossible to begin with."""
     kept = naive_survivors(scores, filters)
-    token = draw(scores, filters, noise(position, VOCAB), np.argsort(-scores)[:8])
+    token = draw(scores, filters, noise(position, VOCAB))
     assert token in kept
     alone = np.full_like(scores, -np.inf)
     alone[kept] = scores[kept]
-    assert draw(alone, Filters(0, 1.0, 0.0), noise(position, VOCAB), np.arange(4)) == token
+    assert draw(alone, Filters(0, 1.0, 0.0), noise(position, VOCAB)) == token
 
 
 def test_top_k_of_one_is_greedy() -> None:
     """The token is argmax's, the lowest id of equal ones, whatever the noise."""
     scores = relative([0.0, 3.0, 1.0, 3.0])
-    assert {draw(scores, Filters(1, 1.0, 0.0), noise(n, 4), np.arange(4)) for n in range(50)} == {1}
+    assert {draw(scores, Filters(1, 1.0, 0.0), noise(n, 4)) for n in range(50)} == {1}
 
 
 def test_impossible_tokens_are_never_drawn() -> None:
     """A logit of minus infinity is never drawn, nor a group of them; equal ones are, each."""
     scores = np.full(1000, -np.inf, np.float32)
     scores[[300, 310, 999]] = 0
-    drawn = [draw(scores, Filters(0, 1.0, 0.0), noise(n, 1000), np.arange(4)) for n in range(200)]
+    drawn = [draw(scores, Filters(0, 1.0, 0.0), noise(n, 1000)) for n in range(200)]
     assert set(drawn) == {300, 310, 999}
 
 
@@ -88,7 +105,7 @@ def test_frequencies_are_the_probabilities() -> None:
     with np.errstate(divide="ignore"):
         scores = relative(np.log(weights))
     count = 20_000
-    drawn = [draw(scores, Filters(0, 1.0, 0.0), noise(n, 600), np.arange(4)) for n in range(count)]
+    drawn = [draw(scores, Filters(0, 1.0, 0.0), noise(n, 600)) for n in range(count)]
     expected = np.exp(scores.astype(np.float64))
     expected *= count / expected.sum()
     counts = np.bincount(drawn, minlength=600)
@@ -106,5 +123,5 @@ def test_rounding_of_the_logits_changes_no_draw() -> None:
     rounded = scores + generator.normal(0, 1e-6, len(scores)).astype(np.float32)
     for position in range(200):
         variates = noise(position, len(scores))
-        expected = draw(scores, Filters(0, 1.0, 0.0), variates, np.arange(4))
-        assert draw(rounded, Filters(0, 1.0, 0.0), variates, np.arange(4)) == expected
+        expected = draw(scores, Filters(0, 1.0, 0.0), variates)
+        assert draw(rounded, Filters(0, 1.0, 0.0), variates) == expected

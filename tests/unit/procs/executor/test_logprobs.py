@@ -13,7 +13,7 @@ from transformers import LlamaConfig, LlamaForCausalLM
 
 from fourstroke.ipc.messages import MAX_LOGPROBS, Sampling
 from fourstroke.procs.executor import head
-from fourstroke.procs.executor.logprobs import best, write_logprobs
+from fourstroke.procs.executor.logprobs import Scores, best
 
 from .driver import GREEDY, Driver, Entry, executor_config, record_logits
 from .tiny import CONTEXT, HEAD_DIM, HEADS, HIDDEN, INNER, KV_HEADS, LAYERS, VOCAB, save_folder, tiny_weights
@@ -52,12 +52,20 @@ def test_the_best_are_those_of_a_full_ranking(row: list[int], count: int) -> Non
 
 def test_words_hold_floats_between_integers() -> None:
     """A row's words: its token's log-probability, ids, their log-probabilities; what is behind them stays."""
-    logprobs = torch.randn(3, 50, generator=torch.Generator().manual_seed(0)).log_softmax(-1)
+    logits = torch.randn(3, 50, generator=torch.Generator().manual_seed(0)) * 3
     words = np.full((3, 1 + 2 * MAX_LOGPROBS), -9, np.int32)
-    write_logprobs(logprobs, np.array([1, 2, 3]), np.array([0, 2, 20]), list(words))
     for row, (token, top) in enumerate(((1, 0), (2, 2), (3, 20))):
-        check([words[row, : 1 + 2 * top]], logprobs[row : row + 1], [token], top)
+        Scores(logits[row].numpy()).write(token, top, words[row])
+        check([words[row, : 1 + 2 * top]], logits[row : row + 1].log_softmax(-1), [token], top)
         assert (words[row, 1 + 2 * top :] == -9).all()
+
+
+@pytest.mark.parametrize("values", [[0.0, float("nan")], [1.0, float("inf")], [float("-inf")] * 2])
+def test_logits_that_give_no_probabilities(values: list[float]) -> None:
+    """They are known for it, and warn nobody."""
+    scores = Scores(np.array(values, np.float32))
+    assert scores.failed
+    assert np.isnan(scores.of(0))
 
 
 @pytest.fixture(scope="module")
@@ -130,7 +138,7 @@ def test_slices_of_logits_change_nothing(tiny: Driver, monkeypatch: pytest.Monke
 def test_rules_of_a_row_do_not_touch_its_logprobs(tiny: Driver) -> None:
     """A biased, masked, hot row reports what the model says of the token that it drew all the same."""
     kept = record_logits(tiny.runner)
-    rule = Sampling(3.0, 5, 0.9, 0.1, (9, 4), (100.0, 90.0), logprobs=5)
+    rule = Sampling(3.0, 5, 0.9, 0.1, (9, 4), (100.0, 90.0), 5, repetition_penalty=1.5, frequency_penalty=1.0)
     request = tiny.add(PROMPTS[2], rule)
     request.masked_until, request.masked = CONTEXT, (4,)
     tiny.prefill([request])
@@ -141,13 +149,13 @@ def test_rules_of_a_row_do_not_touch_its_logprobs(tiny: Driver) -> None:
 def test_no_logits_are_computed_that_nobody_wants(tiny: Driver) -> None:
     """Middle chunks compute none; a prompt that wants log-probabilities one for each token with a follower. (EX-4)"""
     rows: list[int] = []
-    logits = tiny.runner._model.logits
+    logits = tiny.runner._head._model.logits
 
     def count(hidden: torch.Tensor) -> torch.Tensor:
         rows.append(len(hidden))
         return logits(hidden)
 
-    tiny.runner._model.logits = count
+    tiny.runner._head._model.logits = count
     plain, scored = tiny.add(PROMPTS[4]), tiny.add(PROMPTS[4], replace(GREEDY, prompt_logprobs=0))
     tiny.step([Entry(plain, 10, samples=False)])
     assert rows == []

@@ -1,8 +1,13 @@
 """The process around the runner, on in-memory wires: hello, readiness, plans in order, the board."""
 
+import subprocess
+import sys
 from pathlib import Path
 
+import pytest
+
 from fourstroke.common.config import Config
+from fourstroke.common.errors import ConfigError
 from fourstroke.common.types import State, TransferAction, TransferOutcome
 from fourstroke.ipc.board import Board, board_bytes
 from fourstroke.ipc.messages import (
@@ -108,3 +113,18 @@ def test_transfers_are_answered_by_an_executor_that_moves_no_kv(tiny_model: Path
         TransferReport(9, 2, TransferOutcome.CANCELLED),
         TransferReport(8, 2, TransferOutcome.FAILED, 0, words),
     ]
+
+
+def test_a_cpu_server_needs_no_triton() -> None:
+    """Neither the process nor what chooses its backend imports Triton."""
+    program = "import sys, fourstroke.procs.executor.main; sys.exit('triton' in sys.modules)"
+    subprocess.run([sys.executable, "-c", program], check=True)
+
+
+def test_a_flag_of_gpus_is_refused_on_a_cpu(tiny_model: Path) -> None:
+    """Before anything is loaded."""
+    config = executor_config(tiny_model, backend="cpu", kv_cache_dtype="fp8")
+    process = StandIn(config, [])
+    with pytest.raises(ConfigError, match="--kv-cache-dtype fp8 needs a GPU"):
+        serve(process)  # type: ignore[arg-type]
+    assert process.reports == []

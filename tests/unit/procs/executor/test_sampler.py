@@ -3,11 +3,16 @@
 import numpy as np
 import torch
 
-from fourstroke.ipc.messages import NewRow, Sampling
-from fourstroke.procs.executor.rows import Rows as ExecutorRows
-from fourstroke.procs.executor.sampler import Rules, sample
+from fourstroke.procs.executor.logits import Logits
+from fourstroke.procs.executor.sampler import Rules
+from fourstroke.procs.executor.sampler import sample as sample_rows
+from fourstroke.procs.executor.verify import Sampled
 
 VOCAB = 1000
+
+
+def sample(logits: torch.Tensor, rules: Rules, positions: np.ndarray) -> Sampled:
+    return sample_rows(Logits(logits.clone()), rules, positions)
 
 
 def rules(rows: list[tuple[float, int, float, float, int]]) -> Rules:
@@ -69,30 +74,3 @@ def test_rows_without_finite_logits_fail_alone() -> None:
     assert result.failed.tolist() == [True, False, True, True, True, False, False, False]
     assert result.tokens[[1, 5, 6, 7]].tolist() == expected[[1, 5, 6, 7]].tolist()
     assert np.all((result.tokens >= 0) & (result.tokens < VOCAB))
-
-
-def test_masked_tokens_are_not_sampled_below_their_position() -> None:
-    """min_tokens: a row may not sample its stop tokens yet; other rows, and later positions, may."""
-    rows = ExecutorRows(4, 1)
-    sampling = Sampling(0.0, 0, 1.0, 0.0)
-    rows.admit(NewRow(1, 0, sampling, 10, (7, 8)))
-    rows.admit(NewRow(3, 0, sampling))
-
-    def best(row: int, position: int) -> int:
-        logits = torch.arange(9.0)[None]
-        return int(rows.adjust(logits, np.array([row]), np.array([position])).argmax())
-
-    assert (best(1, 9), best(1, 10), best(3, 9)) == (6, 8, 8)
-    rows.admit(NewRow(1, 0, sampling))
-    assert best(1, 9) == 8
-
-
-def test_biases_are_added_before_everything_else() -> None:
-    """A biased row's logits change, its neighbours' do not, and the next owner of the row has no bias."""
-    rows = ExecutorRows(4, 1)
-    rows.admit(NewRow(2, 0, Sampling(0.0, 0, 1.0, 0.0, (3, 5), (100.0, -1.5))))
-    logits = rows.adjust(torch.zeros(2, 9).bfloat16(), np.array([0, 2]), np.array([4, 4]))
-    assert logits[0].tolist() == [0.0] * 9
-    assert logits[1].tolist() == [0, 0, 0, 100.0, 0, -1.5, 0, 0, 0]
-    rows.admit(NewRow(2, 0, Sampling(0.0, 0, 1.0, 0.0)))
-    assert not rows.adjust(torch.zeros(1, 9), np.array([2]), np.array([4])).any()
