@@ -218,12 +218,15 @@ class _Scratch:
     def of(self, tokens: int) -> list[int]:
         """Pointers, in the order of library.Step."""
         if tokens > self._rows:
+            self._arena = Arena()
             self._rows = -(-tokens // _ROWS) * _ROWS
             # Zeros, since what fills up is computed too, and denormals would make that slow.
-            self._tensors = {
-                name: torch.zeros(self._rows, size, dtype=dtype) for name, (size, dtype) in self._sizes.items()
-            }
+            self._tensors = {name: self._zeros(size, dtype) for name, (size, dtype) in self._sizes.items()}
         return [tensor.data_ptr() for tensor in self._tensors.values()]
+
+    def _zeros(self, size: int, dtype: torch.dtype) -> torch.Tensor:
+        memory = self._arena.take(self._rows * size * dtype.itemsize)
+        return torch.from_numpy(memory).view(dtype).view(self._rows, size)
 
     def normed(self, rows: int) -> int:
         return self.of(rows)[0]

@@ -11,7 +11,14 @@
  */
 #include "decoder.h"
 
-enum { SEGMENT = 512, ROW = SEGMENT + 32 /* else all rows meet in two sets of the first cache */, QUERIES = 16, MOST_DIM = 256, GROUP = 16, AHEAD = 6 };
+enum {
+    SEGMENT = 512,
+    ROW = SEGMENT + 32, /* else all rows meet in two sets of the first cache */
+    QUERIES = 16,
+    MOST_DIM = 256,
+    GROUP = 16,
+    AHEAD = 6
+};
 
 typedef struct {
     const bf16 *keys, *values; /* of this head in block 0 */
@@ -42,15 +49,22 @@ static void score(const Cached *cached, long group, int groups, int queries, int
     }
 }
 
-/* Scores of one query to weights in bfloat16; 0 behind the `visible` ones, up to `all`. */
+/* Scores of one query to weights in bfloat16; 0 behind the `visible` ones, up to `all`. Returns by how much what was summed
+ * and mixed before must shrink, since the weights are now relative to a higher score. */
 static float soften(const float *scores, int visible, int all, float scale, float *sums, float *most, bf16 *weights) {
-    const i32x16 lane = {0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15};
+    const f32x16 lane = {0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15};
+    const int whole = visible / LANES * LANES;
     f32x16 highest = splat(*most), total = {};
-    for (int i = 0; i < visible; i += LANES)
-        highest = larger(choose(lane < visible - i, load(scores + i) * scale, splat(-INFINITY)), highest);
+    for (int i = 0; i < whole; i += LANES)
+        highest = larger(load(scores + i) * scale, highest);
+    const f32x16 seen = splat((float)(visible - whole)), unseen = splat(-INFINITY);
+    if (whole < visible)
+        highest = larger(where_less(lane, seen, load(scores + whole) * scale, unseen), highest);
     const float now = maximum(highest), shrink = visible > 0 ? exponential(splat(*most - now))[0] : 1.0f;
     for (int i = 0; i < all; i += LANES) {
-        f32x16 weight = choose(lane < visible - i, exponential(load(scores + i) * scale - now), splat(0));
+        f32x16 weight = i <= whole ? exponential(load(scores + i) * scale - now) : splat(0);
+        if (i == whole)
+            weight = where_less(lane, seen, weight, splat(0));
         total += weight;
         store_bf16(weights + i, weight);
     }

@@ -19,10 +19,12 @@ enum { TILE_ROWS = 16, TILE_INNER = 32, TILE = 16 * TILE_INNER };
 static inline void tile_setup(void);
 static inline void tile_setup_half(void);
 
-/* Sums of left[rows, 32 tiles] x two panels, for 1..32 rows: set to zero, grown a tile of either panel at a time, and
- * stored to out[row][0..31], rows `out_stride` floats apart. A thread has one such product under way. */
+/* Sums of left[rows, 32 tiles] x two panels, for 1..32 rows: set to zero, or to what was stored before, grown a tile of
+ * either panel at a time, and stored to out[row][0..31], rows `out_stride` floats apart. A thread has one such product
+ * under way. */
 typedef struct TileSums TileSums;
 static inline void tile_zero(TileSums *sums, int rows);
+static inline void tile_resume(TileSums *sums, int rows, const float *from, long from_stride);
 static inline void tile_add(TileSums *sums, int rows, const bf16 *left, long left_stride, const bf16 *tile0,
                             const bf16 *tile1);
 static inline void tile_store(const TileSums *sums, int rows, float *out, long out_stride);
@@ -70,6 +72,16 @@ static inline void tile_zero(TileSums *sums, int rows) {
     if (rows > TILE_ROWS) {
         _tile_zero(2);
         _tile_zero(3);
+    }
+}
+
+static inline void tile_resume(TileSums *sums, int rows, const float *from, long from_stride) {
+    (void)sums;
+    _tile_loadd(0, from, from_stride * 4);
+    _tile_loadd(1, from + LANES, from_stride * 4);
+    if (rows > TILE_ROWS) {
+        _tile_loadd(2, from + TILE_ROWS * from_stride, from_stride * 4);
+        _tile_loadd(3, from + TILE_ROWS * from_stride + LANES, from_stride * 4);
     }
 }
 
@@ -167,6 +179,12 @@ static inline void tile_zero(TileSums *sums, int rows) {
     for (int half = 0; half < 2; half++)
         for (int row = 0; row < (rows + 3) / 4 * 4; row++)
             sums->halves[half][row] = splat(0);
+}
+
+static inline void tile_resume(TileSums *sums, int rows, const float *from, long from_stride) {
+    for (int half = 0; half < 2; half++)
+        for (int row = 0; row < rows; row++)
+            sums->halves[half][row] = load(from + row * from_stride + half * LANES);
 }
 
 /* Four rows at a time, so that sums stay in registers and the right side is read once for four. */

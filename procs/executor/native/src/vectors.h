@@ -98,12 +98,14 @@ static inline float sum(f32x16 x) {
     return lanes[0];
 }
 
-/* Lane by lane: a where the mask is all ones, b where it is 0. */
-static inline f32x16 choose(i32x16 mask, f32x16 a, f32x16 b) {
-#if defined(__AVX512DQ__)
-    return (f32x16)_mm512_mask_blend_ps(_mm512_movepi32_mask((__m512i)mask), (__m512)b, (__m512)a);
+/* Lane by lane: x where a < b, else y. */
+static inline f32x16 where_less(f32x16 a, f32x16 b, f32x16 x, f32x16 y) {
+#if defined(__AVX512F__)
+    return (f32x16)_mm512_mask_blend_ps(_mm512_cmp_ps_mask((__m512)a, (__m512)b, _CMP_LT_OQ), (__m512)y, (__m512)x);
+#else
+    i32x16 mask = a < b;
+    return (f32x16)((mask & (i32x16)x) | (~mask & (i32x16)y));
 #endif
-    return (f32x16)((mask & (i32x16)a) | (~mask & (i32x16)b));
 }
 
 /* b where a is NaN */
@@ -111,7 +113,7 @@ static inline f32x16 larger(f32x16 a, f32x16 b) {
 #if defined(__AVX512F__)
     return (f32x16)_mm512_max_ps((__m512)a, (__m512)b);
 #else
-    return choose(a > b, a, b);
+    return where_less(b, a, a, b);
 #endif
 }
 
@@ -131,7 +133,7 @@ static inline float maximum(f32x16 x) {
  * 2^(n + f) with f in [-1/2, 1/2], and a polynomial for 2^f (Cody and Waite 1980, chapter 6: range reduction). */
 static inline f32x16 exponential(f32x16 x) {
     const float log2e = 1.44269504f, ln2_high = 0.693359375f, ln2_low = -2.12194440e-4f;
-    f32x16 clamped = choose(x < -87.0f, splat(-87.0f), x);
+    f32x16 clamped = larger(splat(-87.0f), x);
     f32x16 whole = clamped * log2e + 12582912.0f; /* 1.5 * 2^23: adding it rounds to whole numbers */
     i32x16 n = (i32x16)whole - 0x4b400000;
     whole -= 12582912.0f;
@@ -144,5 +146,5 @@ static inline f32x16 exponential(f32x16 x) {
     p = p * r + 5.0000001201e-1f;
     p = p * r * r + r + 1.0f;
     f32x16 result = p * (f32x16)((n + 127) << 23);
-    return choose(x < -87.0f, splat(0), result);
+    return where_less(x, splat(-87.0f), splat(0), result);
 }
