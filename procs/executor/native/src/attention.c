@@ -16,8 +16,7 @@ enum {
     ROW = SEGMENT + 32, /* else all rows meet in two sets of the first cache */
     QUERIES = 16,
     MOST_DIM = 256,
-    GROUP = 16,
-    AHEAD = 6
+    GROUP = 16
 };
 
 typedef struct {
@@ -25,6 +24,7 @@ typedef struct {
     const int32_t *table;
     long block_stride, group_stride;
     int groups_per_block;
+    long groups; /* of the row */
 } Cached;
 
 static inline long group_at(const Cached *cached, long group) {
@@ -37,15 +37,23 @@ typedef struct {
     float mixed[QUERIES][MOST_DIM];
 } Running;
 
-/* scores[query][0 .. 16 groups - 1] of a segment */
-static void score(const Cached *cached, long group, int groups, int queries, int dim, const bf16 *query,
-                  float scores[QUERIES][ROW]) {
+/* Ask for a group's keys and values, which a later piece of work reads. */
+static inline void fetch_group(const Cached *cached, long group, int dim) {
+    if (group >= cached->groups)
+        return;
     const int bytes = GROUP * dim * (int)sizeof(bf16);
+    const long at = group_at(cached, group);
+    fetch_ahead(cached->keys + at, bytes);
+    fetch_ahead(cached->values + at, bytes);
+}
+
+/* scores[query][0 .. 16 groups - 1] of a segment; meanwhile the memory of the piece `next` is fetched. */
+static void score(const Cached *cached, const Cached *next, long group, int groups, int queries, int dim,
+                  const bf16 *query, float scores[QUERIES][ROW]) {
     for (int g = 0; g < groups; g++) {
-        fetch_ahead(cached->values + group_at(cached, group + g), bytes); /* which are wanted after all scores */
-        if (g + AHEAD < groups)
-            fetch_ahead(cached->keys + group_at(cached, group + g + AHEAD), bytes);
-        tile_panel(queries, dim / TILE_INNER, query, dim, cached->keys + group_at(cached, group + g), &scores[0][g * GROUP], ROW);
+        fetch_group(next, group + g, dim);
+        tile_panel(queries, dim / TILE_INNER, query, dim, cached->keys + group_at(cached, group + g), &scores[0][g * GROUP],
+                   ROW);
     }
 }
 
@@ -89,17 +97,17 @@ static void mix(const Cached *cached, long group, int groups, int queries, int d
     }
 }
 
-static void attend_piece(const Cached *cached, int queries, int dim, const bf16 *query, const long *visible, float scale,
+static void attend_piece(const Cached *cached, const Cached *next, int queries, int dim, const bf16 *query, const long *visible, float scale,
                          Running *running) {
     static _Thread_local float scores[QUERIES][ROW] __attribute__((aligned(64)));
     static _Thread_local bf16 weights[QUERIES][ROW] __attribute__((aligned(64)));
     float shrink[QUERIES];
     const long last = visible[queries - 1];
-    tile_setup_half();
+    tile_setup_half(queries);
     for (long from = 0; from < last; from += SEGMENT) {
         const int keys = last - from < SEGMENT ? (int)(last - from) : SEGMENT;
         const int groups = (keys + GROUP - 1) / GROUP;
-        score(cached, from / GROUP, groups, queries, dim, query, scores);
+        score(cached, next, from / GROUP, groups, queries, dim, query, scores);
         for (int q = 0; q < queries; q++) {
             const long seen = visible[q] - from;
             shrink[q] = soften(scores[q], seen < 0 ? 0 : seen > keys ? keys : (int)seen, groups * GROUP, scale,
@@ -109,20 +117,26 @@ static void attend_piece(const Cached *cached, int queries, int dim, const bf16 
     }
 }
 
-/* The queries of a piece: number n of a row is token n / shared, head n % shared of those that share a key head. */
-static void take_piece(const Decoder *decoder, const Layer *layer, const Step *step, int tile, int kv_head) {
-    const int dim = decoder->head_dim, shared = decoder->heads / decoder->kv_heads, row = step->tile_row[tile];
-    const long first = step->tile_first[tile], all = step->count[row] * shared;
-    const int queries = all - first < QUERIES ? (int)(all - first) : QUERIES;
-    const long per_group = (long)GROUP * dim, per_head = decoder->block_size / GROUP * per_group;
-    const Cached cached = {
+static Cached cached_of(const Decoder *decoder, const Layer *layer, const Step *step, int item) {
+    const int row = step->tile_row[item / decoder->kv_heads], kv_head = item % decoder->kv_heads;
+    const long per_group = (long)GROUP * decoder->head_dim, per_head = decoder->block_size / GROUP * per_group;
+    return (Cached){
         .keys = layer->keys + kv_head * per_head,
         .values = layer->values + kv_head * per_head,
         .table = step->table + (long)row * step->table_stride,
         .block_stride = decoder->kv_heads * per_head,
         .group_stride = per_group,
         .groups_per_block = decoder->block_size / GROUP,
+        .groups = (step->length[row] + GROUP - 1) / GROUP,
     };
+}
+
+/* The queries of a piece: number n of a row is token n / shared, head n % shared of those that share a key head. */
+static void take_piece(const Decoder *decoder, const Step *step, int item, const Cached *cached, const Cached *next) {
+    const int dim = decoder->head_dim, shared = decoder->heads / decoder->kv_heads, kv_head = item % decoder->kv_heads;
+    const int tile = item / decoder->kv_heads, row = step->tile_row[tile];
+    const long first = step->tile_first[tile], all = step->count[row] * shared;
+    const int queries = all - first < QUERIES ? (int)(all - first) : QUERIES;
     bf16 query[QUERIES * MOST_DIM] __attribute__((aligned(64)));
     long visible[QUERIES], place[QUERIES];
     Running running;
@@ -136,13 +150,19 @@ static void take_piece(const Decoder *decoder, const Layer *layer, const Step *s
         memset(running.mixed[q], 0, (size_t)dim * sizeof(float));
     }
     memset(query + queries * dim, 0, (size_t)(QUERIES - queries) * dim * sizeof(bf16));
-    attend_piece(&cached, queries, dim, query, visible, 1.0f / sqrtf((float)dim), &running);
+    attend_piece(cached, next, queries, dim, query, visible, 1.0f / sqrtf((float)dim), &running);
     for (int q = 0; q < queries; q++)
         for (int i = 0; i < dim; i += LANES)
             store_bf16(step->mixed + place[q] + i, load(&running.mixed[q][i]) / running.sums[q]);
 }
 
-void attend(const Decoder *decoder, const Layer *layer, const Step *step, atomic_int *counter) {
-    for (int item; (item = next_item(counter, step->tiles * decoder->kv_heads)) >= 0;)
-        take_piece(decoder, layer, step, item / decoder->kv_heads, item % decoder->kv_heads);
+void attend(const Decoder *decoder, const Layer *layer, const Step *step, int members, atomic_int *counter) {
+    const int items = step->tiles * decoder->kv_heads;
+    for (int item; (item = next_item(counter, items)) >= 0;) {
+        const Cached cached = cached_of(decoder, layer, step, item);
+        Cached next = {.groups = 0};
+        if (item + members < items) /* the one that this member will have next, if all go on alike */
+            next = cached_of(decoder, layer, step, item + members);
+        take_piece(decoder, step, item, &cached, &next);
+    }
 }

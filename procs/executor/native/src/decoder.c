@@ -32,7 +32,7 @@ static void run_layer(const Run *run, const Layer *layer, atomic_int *counter) {
     team_meet(run->team);
     rotate_and_write(decoder, layer, step, counter++);
     team_meet(run->team);
-    attend(decoder, layer, step, counter++);
+    attend(decoder, layer, step, team_members(run->team), counter++);
     team_meet(run->team);
     matmul(&layer->output, tokens, step->mixed, EPILOGUE_ADD, step->hidden, hidden, hidden, counter++);
     team_meet(run->team);

@@ -54,5 +54,5 @@ void rms_norm(int rows, int size, const float *hidden, const float *weight, floa
 /* Turn queries and keys (Su et al. 2021, halves as in Hugging Face), and put keys and values into their slots. */
 void rotate_and_write(const Decoder *decoder, const Layer *layer, const Step *step, atomic_int *counter);
 
-/* step->mixed = causal attention of step->queries to the rows' cached tokens. */
-void attend(const Decoder *decoder, const Layer *layer, const Step *step, atomic_int *counter);
+/* step->mixed = causal attention of step->queries to the rows' cached tokens. `members` share the work. */
+void attend(const Decoder *decoder, const Layer *layer, const Step *step, int members, atomic_int *counter);

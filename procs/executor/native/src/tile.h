@@ -15,9 +15,9 @@
 enum { TILE_ROWS = 16, TILE_INNER = 32, TILE = 16 * TILE_INNER };
 
 /* A thread calls this before the first product of a kernel: tile_setup before whole tiles, and tile_setup_half
- * before tile_panel and tile_halves. */
+ * before tile_panel and tile_halves of so many rows: 1..16. */
 static inline void tile_setup(void);
-static inline void tile_setup_half(void);
+static inline void tile_setup_half(int rows);
 
 /* Sums of left[rows, 32 tiles] x two panels, for 1..32 rows: set to zero, or to what was stored before, grown a tile of
  * either panel at a time, and stored to out[row][0..31], rows `out_stride` floats apart. A thread has one such product
@@ -55,9 +55,10 @@ static inline void tile_setup(void) {
 }
 
 /* 0..3 sums, 4 left half, 5 right half. */
-static inline void tile_setup_half(void) {
-    static const TileConfig half = {
-        .palette = 1, .row_bytes = {64, 64, 64, 64, 32, 64, 64, 64}, .rows = {16, 16, 16, 16, 16, 8, 16, 16}};
+static inline void tile_setup_half(int rows) {
+    const uint8_t few = (uint8_t)rows;
+    const TileConfig half = {
+        .palette = 1, .row_bytes = {64, 64, 64, 64, 32, 64, 64, 64}, .rows = {few, few, few, few, few, 8, few, 16}};
     _tile_loadconfig(&half);
 }
 
@@ -149,7 +150,7 @@ static inline void tile_halves(int rows, int halves, const bf16 *left, long left
 #else
 
 static inline void tile_setup(void) {}
-static inline void tile_setup_half(void) {}
+static inline void tile_setup_half(int rows) { (void)rows; }
 
 /* sums[c] += left pair x the pairs of 16 columns */
 static inline f32x16 multiply_pairs(f32x16 sums, uint32_t pair, const bf16 *right) {
