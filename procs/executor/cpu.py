@@ -49,12 +49,16 @@ def load_compute(
         ("--batch-invariant", config.batch_invariant),
     ):
         if needed:
-            raise ConfigError(f"{flag} needs the C kernels, and these are not used (the log says why)")
+            raise ConfigError(f"{flag} needs the C kernels, which are not used: {_why_none(dtype)}")
     with torch.inference_mode():
         model = Llama(checkpoint.config, weights, sizes.max_model_len, threads)
         cache = KvCache(checkpoint.config, sizes.num_blocks, config.block_size, dtype)
     torch.set_num_threads(threads)  # after loading, whose threads have set this to one
     return TorchCompute(model, cache, CpuAttention)
+
+
+def _why_none(dtype: torch.dtype) -> str:
+    return "the log says why" if dtype == torch.bfloat16 else "they compute in bfloat16 only"
 
 
 def _kernels(config: Config, checkpoint: Checkpoint, dtype: torch.dtype) -> Library | None:

@@ -8,7 +8,6 @@ so is each copy of them.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Protocol
 
 import numpy as np
 import torch
@@ -16,6 +15,7 @@ import torch
 from ...ipc.messages import NO_LOGPROBS
 from ...ipc.plan import StepSlot
 from .batch import Batch
+from .compute import LogitSource
 from .logits import Floats, Logits
 from .logprobs import Scores
 from .rows import Rows
@@ -26,18 +26,10 @@ _PART_LOGITS = 1 << 23
 """Logits that are computed at once."""
 
 
-class HasLogits(Protocol):
-    """A model on a device, or what computes one (compute.py)."""
-
-    def logits(self, hidden: torch.Tensor) -> torch.Tensor:
-        """[rows, hidden] to [rows, vocab_size]; the result is the caller's to change."""
-        ...
-
-
 class Head:
     """The end of a step: a model's logits, and the rows' rules."""
 
-    def __init__(self, model: HasLogits, rows: Rows, vocab_size: int) -> None:
+    def __init__(self, model: LogitSource, rows: Rows, vocab_size: int) -> None:
         self._model = model
         self._rows = rows
         self._vocab_size = vocab_size

@@ -27,6 +27,7 @@ from .rows import Rows
 from .sizing import size_cache
 from .steering import NOT_FINITE
 from .structure import grammars_of
+from .unknown import replace_unknown
 from .verify import Indices, verify, write_results
 from .weights.checkpoint import open_checkpoint, weight_bytes
 from .work import work_of
@@ -56,7 +57,7 @@ class Runner:
         slot = checked_slot(plan, self._slots)
         batch = self._take(plan, slot)
         errors = {chunk.index: "the model takes text only" for chunk in plan.media if chunk.images}
-        errors |= self._unknown_tokens(batch)
+        errors |= replace_unknown(batch, self.hello.vocab_size)
         hidden = self._forward(batch)
         errors |= self._sample(plan, slot, batch, hidden)
         scored = self._head.score_prompts(batch, hidden, slot)
@@ -71,19 +72,6 @@ class Runner:
         self._rows.set_blocks(slot.block_row[changes], slot.block_index[changes], slot.block_id[changes])
         work = work_of(plan, slot, self._rows.cursors)
         return build_batch(work, slot, self._rows.tables, self.hello.block_size)
-
-    def _unknown_tokens(self, batch: Batch) -> dict[int, str]:
-        """Replace token ids outside the vocabulary; the causes by the rows' places in the plan."""
-        vocab_size = self.hello.vocab_size
-        unknown = (batch.tokens < 0) | (batch.tokens >= vocab_size)
-        if not unknown.any():
-            return {}
-        errors = {
-            int(place): f"token {token} is outside the vocabulary of {vocab_size}"
-            for place, token in zip(batch.order[batch.owners[unknown]], batch.tokens[unknown], strict=True)
-        }
-        batch.tokens[unknown] = 0
-        return errors
 
     def _forward(self, batch: Batch) -> torch.Tensor:
         if self._lookup is not None:

@@ -37,11 +37,7 @@ def rotation_angles(config: ModelConfig, positions: int) -> torch.Tensor:
 
 def cosines_and_sines(config: ModelConfig, positions: int) -> tuple[torch.Tensor, torch.Tensor]:
     """Those of all angles at positions below `positions`: float32 [positions, head_dim / 2] each."""
-    exponents = torch.arange(0, config.head_dim, 2, dtype=torch.float32) / config.head_dim
-    frequencies = 1.0 / config.rope_theta**exponents
-    if config.rope_divisors:
-        frequencies /= torch.tensor(config.rope_divisors, dtype=torch.float32)
-    angles = torch.outer(torch.arange(positions, dtype=torch.float32), frequencies)
+    angles = rotation_angles(config, positions)
     return angles.cos(), angles.sin()
 
 

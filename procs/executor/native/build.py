@@ -35,10 +35,19 @@ def find_compiler() -> Compiler | None:
     for name in COMPILERS:
         path = shutil.which(name)
         if path is not None:
-            asked = subprocess.run([path, "--version"], capture_output=True, text=True, check=False)
-            if asked.returncode == 0:
-                return Compiler(path, asked.stdout.partition("\n")[0])
+            version = _version(path)
+            if version is not None:
+                return Compiler(path, version)
     return None
+
+
+def _version(path: str) -> str | None:
+    """What a compiler says that it is; None if it does not run."""
+    try:
+        asked = subprocess.run([path, "--version"], capture_output=True, text=True, timeout=_TIME_LIMIT_S, check=False)
+    except (OSError, subprocess.TimeoutExpired):
+        return None
+    return asked.stdout.partition("\n")[0] if asked.returncode == 0 else None
 
 
 def built_library(cache: Path, extra: tuple[str, ...] = ()) -> Path:

@@ -7,7 +7,6 @@ token does not depend, bit for bit, on what else is in the step or on how its pr
 from __future__ import annotations
 
 import ctypes
-import logging
 from collections.abc import Sequence
 from functools import partial
 
@@ -32,10 +31,11 @@ QUERIES = 16
 _ROWS = 32
 """The left side of a product is filled up to so many rows in memory."""
 
+_MOST_INPUTS = 32768
+"""Numbers in a row of a projection: MOST_INPUTS of src/matmul.c, which has room for no more and does not look."""
+
 _EMBEDDING = "model.embed_tokens.weight"
 _HEAD = "lm_head.weight"
-
-log = logging.getLogger("fourstroke")
 
 
 def obstacle(config: ModelConfig, block_size: int) -> str | None:
@@ -49,7 +49,10 @@ def obstacle(config: ModelConfig, block_size: int) -> str | None:
     for name, (size, multiple) in sizes.items():
         if size % multiple:
             return f"a {name} of {size} is no multiple of {multiple}"
-    return f"a head size of {config.head_dim} is above 256" if config.head_dim > 256 else None
+    if config.head_dim > 256:
+        return f"a head size of {config.head_dim} is above 256"
+    widest = max(config.hidden_size, config.intermediate_size, config.heads * config.head_dim)
+    return f"a projection of {widest} inputs is above {_MOST_INPUTS}" if widest > _MOST_INPUTS else None
 
 
 class NativeCompute:
@@ -105,13 +108,15 @@ class NativeCompute:
         tile_row, tile_first = query_tiles(spans.count * self._shared_heads)
         tables = np.ascontiguousarray(spans.tables)
         hidden = torch.empty(tokens, self._decoder.hidden)
-        columns = (batch.tokens, batch.positions, batch.slots, spans.first, spans.count, spans.length)
+        of_tokens, of_rows = (batch.tokens, batch.positions, batch.slots), (spans.first, spans.count, spans.length)
+        # Named, since copies among them must live as long as the step that points to them.
+        columns = [np.ascontiguousarray(column, np.int64) for column in (*of_tokens, *of_rows)]
         step = library.Step(
             tokens,
             rows,
             len(tile_row),
             tables.shape[1],
-            *(np.ascontiguousarray(column).ctypes.data for column in columns),
+            *(column.ctypes.data for column in columns),
             tables.ctypes.data,
             tile_row.ctypes.data,
             tile_first.ctypes.data,

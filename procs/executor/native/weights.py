@@ -101,8 +101,8 @@ class Packer:
 class Arena:
     """Memory in large pieces, cut at cache lines; pages are taken when they are written. Threads may share it.
 
-    numpy asks the kernel for huge pages where an array is large. In pages of 4 KiB, and in a virtual machine, half the time
-    of a product with few rows is spent on finding its weights: the 90 gate and up projections take 10 ms instead of 5.
+    numpy asks the kernel for huge pages where an array is large. In pages of 4 KiB, in a virtual machine, a third of
+    the time of a product with few rows is spent on finding its weights.
     """
 
     def __init__(self) -> None:

@@ -48,10 +48,14 @@ typedef struct {
     uint8_t rows[16];
 } __attribute__((packed, aligned(64))) TileConfig;
 
+/* GCC 12's intrinsics do not say what they read: neither all of a configuration, nor the memory of a tile. */
+static inline void tile_configure(const TileConfig *config) { __asm__ volatile("ldtilecfg %0" ::"m"(*config)); }
+static inline void tile_fence(void) { __asm__ volatile("" ::: "memory"); }
+
 static inline void tile_setup(void) {
     static const TileConfig whole = {
         .palette = 1, .row_bytes = {64, 64, 64, 64, 64, 64, 64, 64}, .rows = {16, 16, 16, 16, 16, 16, 16, 16}};
-    _tile_loadconfig(&whole);
+    tile_configure(&whole);
 }
 
 /* 0..3 sums, 4 left half, 5 right half. */
@@ -59,7 +63,7 @@ static inline void tile_setup_half(int rows) {
     const uint8_t few = (uint8_t)rows;
     const TileConfig half = {
         .palette = 1, .row_bytes = {64, 64, 64, 64, 32, 64, 64, 64}, .rows = {few, few, few, few, few, 8, few, 16}};
-    _tile_loadconfig(&half);
+    tile_configure(&half);
 }
 
 struct TileSums {
@@ -78,6 +82,7 @@ static inline void tile_zero(TileSums *sums, int rows) {
 
 static inline void tile_resume(TileSums *sums, int rows, const float *from, long from_stride) {
     (void)sums;
+    tile_fence();
     _tile_loadd(0, from, from_stride * 4);
     _tile_loadd(1, from + LANES, from_stride * 4);
     if (rows > TILE_ROWS) {
@@ -89,6 +94,7 @@ static inline void tile_resume(TileSums *sums, int rows, const float *from, long
 static inline void tile_add(TileSums *sums, int rows, const bf16 *left, long left_stride, const bf16 *tile0,
                             const bf16 *tile1) {
     (void)sums;
+    tile_fence();
     _tile_loadd(4, left, left_stride * 2);
     _tile_loadd(6, tile0, 64);
     _tile_dpbf16ps(0, 4, 6);
@@ -109,11 +115,13 @@ static inline void tile_store(const TileSums *sums, int rows, float *out, long o
         _tile_stored(2, out + TILE_ROWS * out_stride, out_stride * 4);
         _tile_stored(3, out + TILE_ROWS * out_stride + LANES, out_stride * 4);
     }
+    tile_fence();
 }
 
 static inline void tile_panel(int rows, int tiles, const bf16 *left, long left_stride, const bf16 *panel, float *out,
                               long out_stride) {
     (void)rows;
+    tile_fence();
     _tile_zero(0);
     for (int t = 0; t < tiles; t++) {
         _tile_loadd(6, left + t * TILE_INNER, left_stride * 2);
@@ -121,11 +129,13 @@ static inline void tile_panel(int rows, int tiles, const bf16 *left, long left_s
         _tile_dpbf16ps(0, 6, 7);
     }
     _tile_stored(0, out, out_stride * 4);
+    tile_fence();
 }
 
 static inline void tile_halves(int rows, int halves, const bf16 *left, long left_stride, const bf16 *const *half,
                                float *out, long out_stride) {
     (void)rows;
+    tile_fence();
     _tile_zero(0);
     _tile_zero(1);
     _tile_zero(2);
@@ -145,6 +155,7 @@ static inline void tile_halves(int rows, int halves, const bf16 *left, long left
     _tile_stored(1, out + LANES, out_stride * 4);
     _tile_stored(2, out + 2 * LANES, out_stride * 4);
     _tile_stored(3, out + 3 * LANES, out_stride * 4);
+    tile_fence();
 }
 
 #else
