@@ -7,6 +7,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from ...common.config import Config
+from .accuracy import bench_accuracy
 from .compare import bench_compare
 from .engines import read_engines
 from .executor import Work, bench_executor
@@ -38,6 +39,8 @@ def bench(
         case "executor":
             tokens = namespace.input_tokens, namespace.output_tokens, namespace.prefill
             bench_executor(configure(flags), Work(namespace.rows, *tokens, namespace.repetitions), namespace.json)
+        case "accuracy":
+            bench_accuracy(configure(flags), namespace.tokens, namespace.json)
         case "scheduler":
             bench_scheduler(namespace.cases, namespace.steps, namespace.slack, namespace.json)
 

@@ -17,9 +17,10 @@ _PURPOSE = "measure a server, several servers in turn, or a part of ours by itse
 _SERVE = "put load on an OpenAI-compatible server: the one at --url, or one of its own with the flags after --"
 _COMPARE = "put the same load on several engines of this machine, in turn, and show their ratios"
 _EXECUTOR = "the model by itself, in one process; after -- flags of `fourstroke serve`"
+_ACCURACY = "what precision costs: float32 and less on the same text; after -- flags of `fourstroke serve`"
 _SCHEDULER = "CPU time of planning, messages and settling, without a model"
 
-_OF_SERVER = ("serve", "executor")
+_OF_SERVER = ("serve", "executor", "accuracy")
 """The parts that take flags of `fourstroke serve`."""
 
 
@@ -35,10 +36,11 @@ def split_arguments(arguments: Sequence[str]) -> tuple[list[str], list[str]]:
 def add_bench(commands: Any) -> None:
     """Add the command with all its parts; `part` in the result says which one is meant."""
     parser = commands.add_parser("bench", help=_PURPOSE, description=_PURPOSE, allow_abbrev=False)
-    parts = parser.add_subparsers(dest="part", required=True, metavar="serve|compare|executor|scheduler")
+    parts = parser.add_subparsers(dest="part", required=True, metavar="serve|compare|executor|accuracy|scheduler")
     _add_serve(parts)
     _add_compare(parts)
     _add_executor(parts)
+    _add_accuracy(parts)
     _add_scheduler(parts)
 
 
@@ -131,6 +133,12 @@ def _add_executor(parts: Any) -> None:
         "--prefill", type=positive, default=512, metavar="N", help="tokens of a lone prompt (default: 512)"
     )
     parser.add_argument("--repetitions", type=positive, default=3, metavar="N", help="of everything (default: 3)")
+    parser.add_argument("--json", type=Path, metavar="FILE", help="write the figures to this file, too")
+
+
+def _add_accuracy(parts: Any) -> None:
+    parser = _add_part(parts, "accuracy", _ACCURACY)
+    parser.add_argument("--tokens", type=positive, default=64, metavar="N", help="of each greedy text (default: 64)")
     parser.add_argument("--json", type=Path, metavar="FILE", help="write the figures to this file, too")
 
 

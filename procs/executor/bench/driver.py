@@ -1,6 +1,6 @@
 """Step plans for rows that prefill and then decode, as the scheduler would write them, from plain loops.
 
-Knows the runner as the executor's loop knows it: `hello`, and `run(plan)`. It keeps no tokens but the prompts.
+Knows the runner as the executor's loop knows it: `hello`, and `run(plan)`.
 """
 
 from __future__ import annotations
@@ -9,17 +9,21 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
+import numpy.typing as npt
 
 from ....common.config import Config
 from ....common.errors import ConfigError
 from ....ipc.messages import NewRow, Sampling, StepPlan
-from ....ipc.plan import LAST, SAMPLES, StepShape, slots_for_depth, step_slots
+from ....ipc.plan import LAST, SAMPLES, StepShape, StepSlot, slots_for_depth, step_slots
 from ..device.selection import choose_backend, torch_build
 from ..runner import load_runner
 
 _GREEDY = Sampling(0.0, 0, 1.0, 0.0)
+_SCORING = Sampling(0.0, 0, 1.0, 0.0, prompt_logprobs=1)
 _IDS_BELOW = 10_000
-"""Prompts are of ids that are text in most vocabularies."""
+"""Random prompts are of ids that are text in most vocabularies."""
+
+Tokens = npt.NDArray[np.int32]
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,9 +90,30 @@ class Driver:
         """One step of each row: its last token stands at `position`, and it samples the next."""
         self._run([Chunk(row, position, None, True) for row in range(rows)], ())
 
-    def _run(self, chunks: Sequence[Chunk], fresh: tuple[NewRow, ...]) -> None:
+    def score(self, prompt: Tokens) -> tuple[npt.NDArray[np.float32], Tokens]:
+        """Of a prompt's tokens from the second on their log-probabilities, and the likeliest ones in their place."""
+        words = self._begin(prompt, _SCORING).prompt_logprobs[: len(prompt) - 1]
+        return words[:, 0].view(np.float32).copy(), words[:, 1].copy()
+
+    def generate(self, prompt: Tokens, tokens: int) -> Tokens:
+        """The next tokens after a prompt, greedily and without an end."""
+        said = [int(self._begin(prompt, _GREEDY).sampled[0, 0])]
+        while len(said) < tokens:
+            chunk = Chunk(0, len(prompt) + len(said) - 1, None, True)
+            said.append(int(self._run([chunk], ()).sampled[0, 0]))
+        return np.array(said, np.int32)
+
+    def _begin(self, prompt: Tokens, sampling: Sampling) -> StepSlot:
+        """A whole prompt in one step, alone. Raises ConfigError if it is longer than a step."""
+        if len(prompt) > self._budget:
+            raise ConfigError(f"a text of {len(prompt)} tokens does not fit into a step: see --max-num-batched-tokens")
+        return self._run([Chunk(0, 0, prompt, True)], (NewRow(0, 0, sampling),))
+
+    def _run(self, chunks: Sequence[Chunk], fresh: tuple[NewRow, ...]) -> StepSlot:
+        """The slot with the results, which the next steps write over."""
         done = self._runner.run(self._plan(chunks, fresh))
         assert not done.errors, done.errors
+        return self._slots[done.slot]
 
     def _plan(self, chunks: Sequence[Chunk], fresh: tuple[NewRow, ...]) -> StepPlan:
         index = self._step % len(self._slots)

@@ -129,11 +129,12 @@ static inline float maximum(f32x16 x) {
     return lanes[0];
 }
 
-/* e^x, for x <= 88; relative error below 2e-7; 0 below -87. NaN stays NaN.
+/* e^x; relative error below 2e-7; 0 below -87, e^88 above 88. NaN stays NaN.
  * 2^(n + f) with f in [-1/2, 1/2], and a polynomial for 2^f (Cody and Waite 1980, chapter 6: range reduction). */
 static inline f32x16 exponential(f32x16 x) {
     const float log2e = 1.44269504f, ln2_high = 0.693359375f, ln2_low = -2.12194440e-4f;
     f32x16 clamped = larger(splat(-87.0f), x);
+    clamped = where_less(splat(88.0f), clamped, splat(88.0f), clamped);
     f32x16 whole = clamped * log2e + 12582912.0f; /* 1.5 * 2^23: adding it rounds to whole numbers */
     i32x16 n = (i32x16)whole - 0x4b400000;
     whole -= 12582912.0f;

@@ -1,0 +1,191 @@
+"""Matrices in tiles multiply like the dense ones. Numbers are such that float32 holds every sum exactly."""
+
+from __future__ import annotations
+
+import ctypes
+
+import gguf
+import numpy as np
+import pytest
+import torch
+from gguf import GGMLQuantizationType as Type
+
+from fourstroke.procs.executor.native import library
+from fourstroke.procs.executor.native.library import Library
+from fourstroke.procs.executor.native.weights import Packed, Packer
+from fourstroke.procs.executor.weights.blocks import Blocks, quantise
+from fourstroke.procs.executor.weights.source import Weights
+
+from .random_model import model_config
+
+INPUTS = 352
+"""Eleven tiles: more than the kernels take at once."""
+
+STORE, ADD, GATE = range(3)
+ROWS = (1, 16, 17, 32, 33, 100, 300)
+
+Matrix = Blocks | torch.Tensor
+
+
+class Stored:
+    """A checkpoint of the given tensors; see weights.checkpoint.Checkpoint."""
+
+    config = model_config(1, 1)
+
+    def __init__(self, **tensors: Matrix) -> None:
+        self._tensors = tensors
+        self.shapes = {name: tuple(_dense(tensor).shape) for name, tensor in tensors.items()}
+
+    def read(self, name: str) -> torch.Tensor:
+        return _dense(self._tensors[name])
+
+    def blocks(self, name: str) -> Blocks | None:
+        tensor = self._tensors[name]
+        return tensor if isinstance(tensor, Blocks) else None
+
+
+def _dense(matrix: Matrix) -> torch.Tensor:
+    return matrix.dense(torch.float32) if isinstance(matrix, Blocks) else matrix
+
+
+def packer(kernels: Library, quantization: str = "auto", **tensors: Matrix) -> Packer:
+    return Packer(kernels, Weights(Stored(**tensors), torch.bfloat16, lambda _done: None), quantization)
+
+
+def whole_numbers(seed: int, *shape: int, most: int = 8) -> torch.Tensor:
+    numbers = torch.randint(-most, most + 1, shape, generator=torch.Generator().manual_seed(seed))
+    return numbers.float()
+
+
+def random_blocks(kind: Type, outputs: int, seed: int = 0) -> Blocks:
+    """Any quantised numbers, with scales of 1/4 to 2 and, where there are any, whole minima."""
+    random = np.random.default_rng(seed)
+    numbers, size = gguf.GGML_QUANT_SIZES[kind]
+    data = random.integers(256, size=(outputs, INPUTS // numbers, size), dtype=np.uint8)
+    shape = data.shape[:2]
+    data[..., :2] = (2.0 ** random.integers(-2, 2, shape)).astype(np.float16)[..., None].view(np.uint8)
+    if kind == Type.Q4_1:
+        data[..., 2:4] = random.integers(-8, 9, shape).astype(np.float16)[..., None].view(np.uint8)
+    return Blocks(kind, data.reshape(outputs, -1))
+
+
+def matrix_of(kind: Type | None, outputs: int, seed: int = 0) -> Matrix:
+    return whole_numbers(seed, outputs, INPUTS) if kind is None else random_blocks(kind, outputs, seed)
+
+
+def left_side(rows: int) -> torch.Tensor:
+    """[rows filled up to 32, INPUTS], with NaN where it is filled."""
+    left = torch.full((-(-rows // 32) * 32, INPUTS), torch.nan)
+    left[:rows] = whole_numbers(99, rows, INPUTS, most=2)
+    return left.bfloat16()
+
+
+def multiply(
+    kernels: Library, packed: Packed, left: torch.Tensor, rows: int, epilogue: int, out: torch.Tensor, columns: int
+) -> None:
+    """See matmul in decoder.h."""
+    counter = ctypes.c_int(0)
+    kernels["matmul"](
+        ctypes.byref(packed.weight),
+        rows,
+        ctypes.c_void_p(left.data_ptr()),
+        epilogue,
+        ctypes.c_void_p(out.data_ptr()),
+        ctypes.c_long(out.shape[1]),
+        columns,
+        ctypes.byref(counter),
+    )
+
+
+def product(kernels: Library, packed: Packed, rows: int, columns: int) -> torch.Tensor:
+    out = torch.full((rows, columns), torch.nan)
+    multiply(kernels, packed, left_side(rows), rows, STORE, out, columns)
+    return out
+
+
+def expected(matrix: torch.Tensor, rows: int) -> torch.Tensor:
+    return left_side(rows)[:rows].float() @ matrix.T
+
+
+@pytest.mark.parametrize("outputs", [32, 75, 96 + 16])
+@pytest.mark.parametrize("kind", [None, Type.Q4_0, Type.Q4_1, Type.Q8_0])
+def test_products(any_kernels: Library, kind: Type | None, outputs: int) -> None:
+    """Of matrices of each kind, with any number of outputs, for few rows and for many."""
+    matrix = matrix_of(kind, outputs)
+    packed = packer(any_kernels, m=matrix).stacked(["m"], [outputs], INPUTS)
+    kinds = {None: library.BF16, Type.Q8_0: library.INT8}
+    assert packed.weight.kind == kinds.get(kind, library.INT4)
+    for rows in ROWS:
+        assert torch.equal(product(any_kernels, packed, rows, outputs), expected(_dense(matrix), rows))
+
+
+def test_sums_are_added(any_kernels: Library) -> None:
+    """To what is there; columns behind the last are left alone."""
+    matrix = whole_numbers(0, 75, INPUTS)
+    packed = packer(any_kernels, m=matrix).stacked(["m"], [75], INPUTS)
+    for rows in ROWS:
+        before = whole_numbers(7, rows, 80)
+        out = before.clone()
+        multiply(any_kernels, packed, left_side(rows), rows, ADD, out, 75)
+        assert torch.equal(out[:, :75], before[:, :75] + expected(matrix, rows))
+        assert torch.equal(out[:, 75:], before[:, 75:])
+
+
+@pytest.mark.parametrize("kinds", [(None, None), (Type.Q4_1, Type.Q4_1), (Type.Q4_1, Type.Q8_0), (None, Type.Q4_0)])
+def test_stacked_projections(any_kernels: Library, kinds: tuple[Type | None, Type | None]) -> None:
+    """One below the other with their biases, whatever their types."""
+    parts = {"a": matrix_of(kinds[0], 48, 1), "b": matrix_of(kinds[1], 33, 2)}
+    biases = {"a.bias": whole_numbers(3, 48), "b.bias": whole_numbers(4, 33)}
+    packed = packer(any_kernels, **parts, **biases).stacked(["a", "b"], [48, 33], INPUTS, ["a.bias", "b.bias"])
+    matrix, bias = torch.cat([*map(_dense, parts.values())]), torch.cat([*biases.values()])
+    for rows in ROWS:
+        assert torch.equal(product(any_kernels, packed, rows, 81), expected(matrix, rows) + bias)
+
+
+@pytest.mark.parametrize("kind", [None, Type.Q4_0, Type.Q4_1, Type.Q8_0])
+def test_gated_projections(any_kernels: Library, kind: Type | None) -> None:
+    """Sixteen of the gate, sixteen of the other by turns; together they make silu(gate) * up."""
+    gate, up = matrix_of(kind, 48, 1), matrix_of(kind, 48, 2)
+    packed = packer(any_kernels, gate=gate, up=up).gated("gate", "up", 48, INPUTS)
+    for rows in ROWS:
+        halves = product(any_kernels, packed, rows, 96).view(rows, 3, 2, 16)
+        of_gate, of_up = (expected(_dense(matrix), rows) for matrix in (gate, up))
+        assert torch.equal(halves[:, :, 0].flatten(1), of_gate)
+        assert torch.equal(halves[:, :, 1].flatten(1), of_up)
+        out = torch.zeros(rows, 48, dtype=torch.bfloat16)
+        multiply(any_kernels, packed, left_side(rows), rows, GATE, out, 48)
+        right = torch.nn.functional.silu(of_gate) * of_up
+        torch.testing.assert_close(out.float(), right, rtol=2**-8, atol=1e-30)
+
+
+@pytest.mark.parametrize(
+    "quantization, kind, stored_as",
+    [
+        ("int8", None, Type.Q8_0),
+        ("int4", None, Type.Q4_1),
+        ("int4", Type.Q8_0, Type.Q4_1),
+        ("int8", Type.Q4_1, Type.Q4_1),
+        ("int8", Type.Q4_0, Type.Q4_0),
+        ("int4", Type.Q4_0, Type.Q4_0),
+        ("auto", Type.Q8_0, Type.Q8_0),
+        ("auto", None, None),
+        ("none", Type.Q4_1, None),
+    ],
+)
+def test_quantising(kernels: Library, quantization: str, kind: Type | None, stored_as: Type | None) -> None:
+    """What is asked for has the bits of a checkpoint that is stored so; blocks of 4 bits stay what they are."""
+    matrix = matrix_of(kind, 48)
+    stored = matrix if kind == stored_as else _dense(matrix)
+    if stored_as is not None and not isinstance(stored, Blocks):
+        stored = quantise(stored, stored_as)
+    ours = packer(kernels, quantization, m=matrix).stacked(["m"], [48], INPUTS)
+    theirs = packer(kernels, m=stored).stacked(["m"], [48], INPUTS)
+    assert ours.weight.kind == theirs.weight.kind
+    assert np.array_equal(ours.memory[0], theirs.memory[0])
+
+
+@pytest.mark.parametrize("quantization, kind", [("int4", library.INT8), ("int8", library.INT8), ("none", library.BF16)])
+def test_the_head(kernels: Library, quantization: str, kind: int) -> None:
+    """It keeps 8 bits where layers have 4."""
+    of_head = packer(kernels, quantization, m=whole_numbers(0, 75, INPUTS))
+    assert of_head.head(of_head.embedding("m", 75, INPUTS)).weight.kind == kind
