@@ -30,7 +30,7 @@ from . import listener as listening
 from .bench.options import split_arguments
 from .console import say
 from .kernels import kernels
-from .model_source import DEFAULT_NAME, cache_folder, resolve_model
+from .model_source import DEFAULT_NAME, kernel_folder, resolve_model
 from .options import ENGINE, EXIT_USAGE, HTTP, KEY_VARIABLE, given, make_parser
 from .supervisor import supervise
 from .topology import build, picture
@@ -100,7 +100,7 @@ def _config(namespace: argparse.Namespace) -> Config:
         served_model_names=tuple(dict.fromkeys(namespace.served_model_name or [name])),
         api_key=_api_key(namespace),
         visible_devices=_visible_devices(namespace),
-        kernel_folder=str(cache_folder() / "kernels"),
+        kernel_folder=str(kernel_folder()),
         **given(namespace, HTTP + ENGINE),
     )
 

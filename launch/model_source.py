@@ -121,6 +121,11 @@ def default_model_file() -> Path:
     return cache_folder() / "models" / Path(_MEMBER).name
 
 
+def kernel_folder() -> Path:
+    """Where C kernels lie that were built for this machine."""
+    return cache_folder() / "kernels"
+
+
 def cache_folder() -> Path:
     """What this user's servers keep from one start to the next."""
     cache = os.environ.get("XDG_CACHE_HOME", "")

@@ -14,6 +14,7 @@ from rich.table import Table
 
 from ...common.errors import MachineUnfit
 from ...common.finding import Finding, Level
+from ..model_source import kernel_folder
 from .checks import check
 from .machine import Machine, look
 from .program import examine
@@ -46,7 +47,7 @@ def order_for(machine: Machine) -> object:
         "cores": machine.cores,
         "amd_cards": machine.cards,
         "variables": list(machine.variables),
-        "kernels": str(machine.models.folder.parent / "kernels"),
+        "kernels": str(kernel_folder()),
     }
 
 

@@ -137,10 +137,6 @@ class NativeCompute:
             self._kernels.decoder_logits(self._team, self._decoder, rows, *pointers, self._vocab_size)
         return logits
 
-    def close(self) -> None:
-        """Stop the threads. Nothing may be computed afterwards."""
-        self._kernels.team_stop(self._team)
-
 
 def query_tiles(queries: Indices) -> tuple[npt.NDArray[np.int32], npt.NDArray[np.int32]]:
     """The pieces of attention, those of the last rows first, which are the longest: their rows and first queries."""
@@ -223,15 +219,16 @@ class _Scratch:
     def of(self, tokens: int) -> list[int]:
         """Pointers, in the order of library.Step."""
         if tokens > self._rows:
-            self._arena = Arena()
+            arena = Arena()
             self._rows = -(-tokens // _ROWS) * _ROWS
             # Zeros, since what fills up is computed too, and denormals would make that slow.
-            self._tensors = {name: self._zeros(size, dtype) for name, (size, dtype) in self._sizes.items()}
+            self._tensors = {
+                name: torch.from_numpy(arena.take(self._rows * size * dtype.itemsize))
+                .view(dtype)
+                .view(self._rows, size)
+                for name, (size, dtype) in self._sizes.items()
+            }
         return [tensor.data_ptr() for tensor in self._tensors.values()]
-
-    def _zeros(self, size: int, dtype: torch.dtype) -> torch.Tensor:
-        memory = self._arena.take(self._rows * size * dtype.itemsize)
-        return torch.from_numpy(memory).view(dtype).view(self._rows, size)
 
     def normed(self, rows: int) -> int:
         return self.of(rows)[0]
