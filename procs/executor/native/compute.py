@@ -28,8 +28,11 @@ from .weights import Arena, Packed, Packer, dense
 QUERIES = 16
 """Queries of a row that attention takes together."""
 
-_ROWS = 32
-"""The left side of a product is filled up to so many rows in memory."""
+_TOKENS_AT_ONCE = 32
+"""Scratch memory grows by so many tokens."""
+
+_SLACK_BYTES = 64
+"""The kernels read whole vectors: up to so much behind the last number, and use nothing of it."""
 
 _MOST_INPUTS = 32768
 """Numbers in a row of a projection: MOST_INPUTS of src/matmul.c, which has room for no more and does not look."""
@@ -131,9 +134,9 @@ class NativeCompute:
         rows = len(hidden)
         logits = torch.empty(rows, self._vocab_size)
         if rows:
-            normed = self._scratch.normed(rows)
+            stream, normed, *_ = self._scratch.of(rows)
             hidden = hidden.contiguous()
-            pointers = (hidden.data_ptr(), normed, logits.data_ptr())
+            pointers = (hidden.data_ptr(), stream, normed, logits.data_ptr())
             self._kernels.decoder_logits(self._team, self._decoder, rows, *pointers, self._vocab_size)
         return logits
 
@@ -206,29 +209,22 @@ class _Scratch:
 
     def __init__(self, config: ModelConfig) -> None:
         query = config.heads * config.head_dim
-        self._sizes = {
-            "normed": (config.hidden_size, torch.bfloat16),
-            "queries": (query, torch.bfloat16),
-            "mixed": (query, torch.bfloat16),
-            "gated": (config.intermediate_size, torch.bfloat16),
-            "projected": (query + 2 * config.kv_heads * config.head_dim, torch.float32),
+        numbers_and_bytes = {
+            "stream": (config.hidden_size, 4),
+            "normed": (config.hidden_size, 2),
+            "mixed": (query, 2),
+            "gated": (config.intermediate_size, 2),
+            "queries": (query, 2),
+            "projected": (query + 2 * config.kv_heads * config.head_dim, 4),
         }
-        self._rows = 0
-        self._tensors: dict[str, torch.Tensor] = {}
+        self._bytes = [numbers * size for numbers, size in numbers_and_bytes.values()]
+        self._tokens = 0
+        self._arrays: list[npt.NDArray[np.uint8]] = []
 
     def of(self, tokens: int) -> list[int]:
         """Pointers, in the order of library.Step."""
-        if tokens > self._rows:
+        if tokens > self._tokens:
+            self._tokens = -(-tokens // _TOKENS_AT_ONCE) * _TOKENS_AT_ONCE
             arena = Arena()
-            self._rows = -(-tokens // _ROWS) * _ROWS
-            # Zeros, since what fills up is computed too, and denormals would make that slow.
-            self._tensors = {
-                name: torch.from_numpy(arena.take(self._rows * size * dtype.itemsize))
-                .view(dtype)
-                .view(self._rows, size)
-                for name, (size, dtype) in self._sizes.items()
-            }
-        return [tensor.data_ptr() for tensor in self._tensors.values()]
-
-    def normed(self, rows: int) -> int:
-        return self.of(rows)[0]
+            self._arrays = [arena.take(self._tokens * size + _SLACK_BYTES) for size in self._bytes]
+        return [array.ctypes.data for array in self._arrays]

@@ -66,7 +66,7 @@ class Step(ctypes.Structure):
             (name, c_void_p)
             for name in (
                 *("token", "position", "slot", "first", "count", "length", "table", "tile_row", "tile_first"),
-                *("hidden", "normed", "queries", "mixed", "gated", "projected"),
+                *("hidden", "stream", "normed", "mixed", "gated", "queries", "projected"),
             )
         ),
     )
@@ -88,7 +88,7 @@ class Library(ctypes.CDLL):
         self._declare("weight_pack_gguf", c_int, c_int, c_void_p, c_int, c_int, c_void_p)
         self._declare("cache_clear", None, POINTER(Decoder), c_void_p, c_int)
         self._declare("decoder_forward", c_int, c_void_p, POINTER(Decoder), POINTER(Step))
-        arguments = (c_void_p, POINTER(Decoder), c_int, c_void_p, c_void_p, c_void_p, c_int)
+        arguments = (c_void_p, POINTER(Decoder), c_int, *(4 * (c_void_p,)), c_int)
         self._declare("decoder_logits", None, *arguments)
         if not self.processor_prepare():
             raise ResourceError("the system does not let this process use the processor's matrix unit")

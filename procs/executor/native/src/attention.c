@@ -1,11 +1,11 @@
 /* Attention over the paged KV cache; see decoder.h.
  *
  * The cache of a layer is, for each block and key head, groups of 16 tokens. Keys of a group are the right side of
- * queries x keys: tiles of 32 dimensions x 16 keys. Values are the right side of weights x values: half tiles of 16 keys x
- * 16 dimensions. So both are read where they lie.
+ * queries x keys: tiles of 32 dimensions x 16 keys. Values are the right side of weights x values: half tiles of 16
+ * keys x 16 dimensions. So both are read where they lie.
  *
- * A piece of work is one key head and 16 queries of a row: the query heads that share it, of one or several tokens. It goes
- * through the keys in segments of SEGMENT, cut at the same positions for every query, with the running maximum of
+ * A piece of work is one key head and 16 queries of a row: the query heads that share it, of one or several tokens. It
+ * goes through the keys in segments of SEGMENT, cut at the same positions for every query, with the running maximum of
  * Milakov and Gimelshein 2018 ("Online normalizer calculation for softmax"). A key that a query must not see has a
  * weight of exactly 0. So the numbers of a query do not depend on who shares its piece, step or chunk.
  */
@@ -13,7 +13,7 @@
 
 enum {
     SEGMENT = 512,
-    ROW = SEGMENT + 32, /* else all rows meet in two sets of the first cache */
+    ROW = SEGMENT + 64, /* room for groups too many; and else all rows meet in two sets of the first cache */
     QUERIES = 16,
     MOST_DIM = 256,
     GROUP = 16
@@ -37,28 +37,28 @@ typedef struct {
     float mixed[QUERIES][MOST_DIM];
 } Running;
 
-/* Ask for a group's keys and values, which a later piece of work reads. */
-static inline void fetch_group(const Cached *cached, long group, int dim) {
-    if (group >= cached->groups)
-        return;
-    const int bytes = GROUP * dim * (int)sizeof(bf16);
-    const long at = group_at(cached, group);
-    fetch_ahead(cached->keys + at, bytes);
-    fetch_ahead(cached->values + at, bytes);
+/* Ask for a group's keys or values, which a later piece of work reads. */
+static inline void fetch_group(const Cached *cached, const bf16 *keys_or_values, long group, int dim) {
+    if (group < cached->groups)
+        fetch_ahead(keys_or_values + group_at(cached, group), GROUP * dim * (int)sizeof(bf16));
 }
 
-/* scores[query][0 .. 16 groups - 1] of a segment; meanwhile the memory of the piece `next` is fetched. */
+/* scores[query][0 .. 16 groups - 1] of a segment; meanwhile keys of the piece `next` are fetched. */
 static void score(const Cached *cached, const Cached *next, long group, int groups, int queries, int dim,
                   const bf16 *query, float scores[QUERIES][ROW]) {
-    for (int g = 0; g < groups; g++) {
-        fetch_group(next, group + g, dim);
-        tile_panel(queries, dim / TILE_INNER, query, dim, cached->keys + group_at(cached, group + g), &scores[0][g * GROUP],
-                   ROW);
+    for (int first = 0; first < groups; first += PANELS_AT_ONCE) {
+        const bf16 *panels[PANELS_AT_ONCE];
+        for (int i = 0; i < PANELS_AT_ONCE; i++) {
+            const int g = first + i < groups ? first + i : groups - 1; /* the last, once more than needed */
+            panels[i] = cached->keys + group_at(cached, group + g);
+            fetch_group(next, next->keys, group + first + i, dim);
+        }
+        tile_panels(queries, dim / TILE_INNER, query, dim, panels, &scores[0][first * GROUP], ROW);
     }
 }
 
-/* Scores of one query to weights in bfloat16; 0 behind the `visible` ones, up to `all`. Returns by how much what was summed
- * and mixed before must shrink, since the weights are now relative to a higher score. */
+/* Scores of one query to weights in bfloat16; 0 behind the `visible` ones, up to `all`. Returns by how much what was
+ * summed and mixed before must shrink, since the weights are now relative to a higher score. */
 static float soften(const float *scores, int visible, int all, float scale, float *sums, float *most, bf16 *weights) {
     const f32x16 lane = {0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15};
     const int whole = visible / LANES * LANES;
@@ -81,13 +81,17 @@ static float soften(const float *scores, int visible, int all, float scale, floa
     return shrink;
 }
 
-static void mix(const Cached *cached, long group, int groups, int queries, int dim, const bf16 weights[QUERIES][ROW],
-                const float *shrink, Running *running) {
+/* Meanwhile values of the piece `next` are fetched. */
+static void mix(const Cached *cached, const Cached *next, long group, int groups, int queries, int dim,
+                const bf16 weights[QUERIES][ROW], const float *shrink, Running *running) {
     const bf16 *half[SEGMENT / GROUP];
     float sums[QUERIES][4 * LANES];
     for (int at = 0; at < dim; at += 4 * LANES) {
-        for (int g = 0; g < groups; g++)
+        for (int g = 0; g < groups; g++) {
+            if (!at)
+                fetch_group(next, next->values, group + g, dim);
             half[g] = cached->values + group_at(cached, group + g) + at / LANES * (TILE / 2);
+        }
         tile_halves(queries, groups, &weights[0][0], ROW, half, &sums[0][0], 4 * LANES);
         for (int q = 0; q < queries; q++)
             for (int i = 0; i < 4 * LANES; i += LANES) {
@@ -97,8 +101,8 @@ static void mix(const Cached *cached, long group, int groups, int queries, int d
     }
 }
 
-static void attend_piece(const Cached *cached, const Cached *next, int queries, int dim, const bf16 *query, const long *visible, float scale,
-                         Running *running) {
+static void attend_piece(const Cached *cached, const Cached *next, int queries, int dim, const bf16 *query,
+                         const long *visible, float scale, Running *running) {
     static _Thread_local float scores[QUERIES][ROW] __attribute__((aligned(64)));
     static _Thread_local bf16 weights[QUERIES][ROW] __attribute__((aligned(64)));
     float shrink[QUERIES];
@@ -110,10 +114,13 @@ static void attend_piece(const Cached *cached, const Cached *next, int queries, 
         score(cached, next, from / GROUP, groups, queries, dim, query, scores);
         for (int q = 0; q < queries; q++) {
             const long seen = visible[q] - from;
-            shrink[q] = soften(scores[q], seen < 0 ? 0 : seen > keys ? keys : (int)seen, groups * GROUP, scale,
-                               &running->sums[q], &running->most[q], weights[q]);
+            shrink[q] = soften(scores[q],
+                               seen < 0      ? 0
+                               : seen > keys ? keys
+                                             : (int)seen,
+                               groups * GROUP, scale, &running->sums[q], &running->most[q], weights[q]);
         }
-        mix(cached, from / GROUP, groups, queries, dim, weights, shrink, running);
+        mix(cached, next, from / GROUP, groups, queries, dim, weights, shrink, running);
     }
 }
 
@@ -131,6 +138,17 @@ static Cached cached_of(const Decoder *decoder, const Layer *layer, const Step *
     };
 }
 
+/* What a query gets: number `place` of all tokens' heads. */
+static void put_mixed(const Decoder *decoder, const Step *step, long place, const Running *running, int query) {
+    const int dim = decoder->head_dim, inputs = decoder->heads * dim, token = (int)(place / decoder->heads);
+    const int block = token / COLUMNS, first = (int)(place % decoder->heads) * dim;
+    bf16 numbers[MOST_DIM];
+    for (int i = 0; i < dim; i += LANES)
+        store_bf16(numbers + i, load(&running->mixed[query][i]) / running->sums[query]);
+    right_put_run(step->mixed + (long)block * COLUMNS * inputs, inputs, columns_of(step->tokens, block),
+                  token % COLUMNS, first, numbers, dim);
+}
+
 /* The queries of a piece: number n of a row is token n / shared, head n % shared of those that share a key head. */
 static void take_piece(const Decoder *decoder, const Step *step, int item, const Cached *cached, const Cached *next) {
     const int dim = decoder->head_dim, shared = decoder->heads / decoder->kv_heads, kv_head = item % decoder->kv_heads;
@@ -143,8 +161,8 @@ static void take_piece(const Decoder *decoder, const Step *step, int item, const
     for (int q = 0; q < queries; q++) {
         const long token = (first + q) / shared, head = kv_head * shared + (first + q) % shared;
         visible[q] = step->length[row] - step->count[row] + token + 1;
-        place[q] = ((step->first[row] + token) * decoder->heads + head) * dim;
-        memcpy(query + q * dim, step->queries + place[q], (size_t)dim * sizeof(bf16));
+        place[q] = (step->first[row] + token) * decoder->heads + head;
+        memcpy(query + q * dim, step->queries + place[q] * dim, (size_t)dim * sizeof(bf16));
         running.sums[q] = 0;
         running.most[q] = -INFINITY;
         memset(running.mixed[q], 0, (size_t)dim * sizeof(float));
@@ -152,8 +170,7 @@ static void take_piece(const Decoder *decoder, const Step *step, int item, const
     memset(query + queries * dim, 0, (size_t)(QUERIES - queries) * dim * sizeof(bf16));
     attend_piece(cached, next, queries, dim, query, visible, 1.0f / sqrtf((float)dim), &running);
     for (int q = 0; q < queries; q++)
-        for (int i = 0; i < dim; i += LANES)
-            store_bf16(step->mixed + place[q] + i, load(&running.mixed[q][i]) / running.sums[q]);
+        put_mixed(decoder, step, place[q], &running, q);
 }
 
 void attend(const Decoder *decoder, const Layer *layer, const Step *step, int members, atomic_int *counter) {

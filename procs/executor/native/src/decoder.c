@@ -9,53 +9,60 @@ typedef struct {
     const Decoder *decoder;
     const Step *step;
     Team *team;
-    atomic_int *counters; /* one for each kernel of each layer, and one for the embedding */
+    atomic_int *counters; /* one for the embedding, for each kernel of each layer, and for the result */
 } Run;
 
-static void embed(const Decoder *decoder, const Step *step, atomic_int *counter) {
-    const int size = decoder->hidden;
-    for (int token; (token = next_item(counter, step->tokens)) >= 0;)
-        for (int i = 0; i < size; i += LANES)
-            store(step->hidden + (long)token * size + i, from_bf16(decoder->embedding + step->token[token] * size + i));
-}
-
-/* Each kernel needs all of what the one before has made. */
-static void run_layer(const Run *run, const Layer *layer, atomic_int *counter) {
+/* Each kernel needs all of what the one before has made. `next`: what is read after this layer, if anything. */
+static void run_layer(const Run *run, const Layer *layer, const Weight *next, atomic_int *counter) {
     const Decoder *decoder = run->decoder;
     const Step *step = run->step;
-    const int tokens = step->tokens, hidden = decoder->hidden, inner = decoder->inner;
+    const int tokens = step->tokens, hidden = decoder->hidden, members = team_members(run->team);
     const int projected = (decoder->heads + 2 * decoder->kv_heads) * decoder->head_dim;
+    const Projection query_key_value = {
+        &layer->query_key_value, &layer->output, tokens, EPILOGUE_STORE, projected, step->normed, step->projected};
+    const Projection output = {&layer->output, &layer->gate_up, tokens,      EPILOGUE_ADD,
+                               hidden,         step->mixed,     step->stream};
+    const Projection gate_up = {&layer->gate_up, &layer->down, tokens,     EPILOGUE_GATE,
+                                decoder->inner,  step->normed, step->gated};
+    const Projection down = {&layer->down, next, tokens, EPILOGUE_ADD, hidden, step->gated, step->stream};
 
-    rms_norm(tokens, hidden, step->hidden, layer->attention_norm, decoder->epsilon, step->normed, counter++);
+    rms_norm(tokens, hidden, step->stream, layer->attention_norm, decoder->epsilon, step->normed, counter++);
     team_meet(run->team);
-    matmul(&layer->query_key_value, tokens, step->normed, EPILOGUE_STORE, step->projected, projected, projected, counter++);
+    project(&query_key_value, members, counter++);
     team_meet(run->team);
     rotate_and_write(decoder, layer, step, counter++);
     team_meet(run->team);
-    attend(decoder, layer, step, team_members(run->team), counter++);
+    attend(decoder, layer, step, members, counter++);
     team_meet(run->team);
-    matmul(&layer->output, tokens, step->mixed, EPILOGUE_ADD, step->hidden, hidden, hidden, counter++);
+    project(&output, members, counter++);
     team_meet(run->team);
-    rms_norm(tokens, hidden, step->hidden, layer->mlp_norm, decoder->epsilon, step->normed, counter++);
+    rms_norm(tokens, hidden, step->stream, layer->mlp_norm, decoder->epsilon, step->normed, counter++);
     team_meet(run->team);
-    matmul(&layer->gate_up, tokens, step->normed, EPILOGUE_GATE, step->gated, inner, inner, counter++);
+    project(&gate_up, members, counter++);
     team_meet(run->team);
-    matmul(&layer->down, tokens, step->gated, EPILOGUE_ADD, step->hidden, hidden, hidden, counter++);
+    project(&down, members, counter++);
     team_meet(run->team);
 }
 
 static void run_step(void *argument, int member) {
     const Run *run = argument;
+    const Decoder *decoder = run->decoder;
+    const Step *step = run->step;
+    atomic_int *counter = run->counters;
     (void)member;
-    embed(run->decoder, run->step, run->counters);
+    embed(decoder, step, counter++);
     team_meet(run->team);
-    for (int i = 0; i < run->decoder->layers; i++)
-        run_layer(run, run->decoder->layer + i, run->counters + 1 + i * KERNELS);
+    for (int i = 0; i < decoder->layers; i++, counter += KERNELS) {
+        const Layer *layer = decoder->layer + i;
+        run_layer(run, layer, i + 1 < decoder->layers ? &layer[1].query_key_value : &decoder->head, counter);
+    }
+    for (int block; (block = next_item(counter, blocks_of(step->tokens))) >= 0;)
+        stream_take(step->tokens, decoder->hidden, step->stream, step->hidden, block);
 }
 
 /* step->hidden of a step; its tokens' keys and values are in the cache then. 0 if there is no memory. */
 int decoder_forward(Team *team, const Decoder *decoder, const Step *step) {
-    Run run = {decoder, step, team, calloc(1 + (size_t)decoder->layers * KERNELS, sizeof(atomic_int))};
+    Run run = {decoder, step, team, calloc(2 + (size_t)decoder->layers * KERNELS, sizeof(atomic_int))};
     if (!run.counters)
         return 0;
     team_run(team, run_step, &run);
@@ -68,31 +75,40 @@ typedef struct {
     Team *team;
     int rows;
     const float *hidden;
+    float *stream;
     bf16 *normed;
     float *logits;
     int vocabulary;
-    atomic_int counters[2];
+    atomic_int counters[3];
 } Heads;
 
 static void run_head(void *argument, int member) {
     Heads *heads = argument;
     const Decoder *decoder = heads->decoder;
+    const Projection head = {&decoder->head,    &decoder->layer[0].query_key_value,
+                             heads->rows,       EPILOGUE_STORE,
+                             heads->vocabulary, heads->normed,
+                             heads->logits};
     (void)member;
-    rms_norm(heads->rows, decoder->hidden, heads->hidden, decoder->final_norm, decoder->epsilon, heads->normed,
-             &heads->counters[0]);
+    for (int block; (block = next_item(&heads->counters[0], blocks_of(heads->rows))) >= 0;)
+        stream_put(heads->rows, decoder->hidden, heads->hidden, heads->stream, block);
     team_meet(heads->team);
-    matmul(&decoder->head, heads->rows, heads->normed, EPILOGUE_STORE, heads->logits, heads->vocabulary, heads->vocabulary,
-           &heads->counters[1]);
+    rms_norm(heads->rows, decoder->hidden, heads->stream, decoder->final_norm, decoder->epsilon, heads->normed,
+             &heads->counters[1]);
+    team_meet(heads->team);
+    project(&head, team_members(heads->team), &heads->counters[2]);
 }
 
-/* Logits [rows, vocabulary] of hidden states [rows, hidden]; `normed` is room for the rows, filled up to 32. */
-void decoder_logits(Team *team, const Decoder *decoder, int rows, const float *hidden, bf16 *normed, float *logits,
-                    int vocabulary) {
-    Heads heads = {decoder, team, rows, hidden, normed, logits, vocabulary, {0, 0}};
+/* Logits [rows, vocabulary] of hidden states [rows, hidden]; `stream` and `normed` are room for the rows, as in a step.
+ */
+void decoder_logits(Team *team, const Decoder *decoder, int rows, const float *hidden, float *stream, bf16 *normed,
+                    float *logits, int vocabulary) {
+    Heads heads = {decoder, team, rows, hidden, stream, normed, logits, vocabulary, {0, 0, 0}};
     team_run(team, run_head, &heads);
 }
 
-/* Zero blocks of a layer, so that no NaN of an earlier owner lies behind a new owner's tokens: a weight of 0 does not hide it. */
+/* Zero blocks of a layer, so that no NaN of an earlier owner lies behind a new owner's tokens: a weight of 0 does not
+ * hide it. */
 void cache_clear(const Decoder *decoder, const int64_t *blocks, int count) {
     const long size = (long)decoder->kv_heads * decoder->block_size * decoder->head_dim;
     for (int i = 0; i < decoder->layers; i++)

@@ -1,18 +1,96 @@
 /* What is done to each token by itself: normalisation, rotation, and writing to the KV cache; see decoder.h. */
 #include "decoder.h"
 
-void rms_norm(int rows, int size, const float *hidden, const float *weight, float epsilon, bf16 *normed,
-              atomic_int *counter) {
-    for (int row; (row = next_item(counter, rows)) >= 0;) {
-        const float *from = hidden + (long)row * size;
-        f32x16 squares = {};
+/* Rows of 16 numbers that belong to 16 tokens: of a block of the stream. Lanes behind its columns are other numbers. */
+static inline f32x16 stream_row(const float *block, int columns, int number) { return load(block + number * columns); }
+
+void stream_put(int tokens, int size, const float *rows, float *stream, int block) {
+    const int columns = columns_of(tokens, block);
+    const float *from = rows + (long)block * COLUMNS * size;
+    float *to = stream + (long)block * COLUMNS * size;
+    for (int column = 0; column < columns; column++)
+        for (int i = 0; i < size; i++)
+            to[i * columns + column] = from[(long)column * size + i];
+}
+
+void stream_take(int tokens, int size, const float *stream, float *rows, int block) {
+    const int columns = columns_of(tokens, block);
+    const float *from = stream + (long)block * COLUMNS * size;
+    for (int i = 0; i < size; i += LANES) {
+        f32x16 numbers[LANES];
+        for (int j = 0; j < LANES; j++)
+            numbers[j] = stream_row(from, columns, i + j);
+        transpose(numbers);
+        for (int column = 0; column < columns; column++)
+            store(rows + (long)(block * COLUMNS + column) * size + i, numbers[column]);
+    }
+}
+
+/* The right side of tokens' rows [tokens, inputs], for tests: the kernels make theirs as they compute. */
+void right_from_rows(int tokens, int inputs, const bf16 *rows, bf16 *right) {
+    for (int token = 0; token < tokens; token++)
+        right_put_run(right + (long)(token / COLUMNS) * COLUMNS * inputs, inputs, columns_of(tokens, token / COLUMNS),
+                      token % COLUMNS, 0, rows + (long)token * inputs, inputs);
+}
+
+void embed(const Decoder *decoder, const Step *step, atomic_int *counter) {
+    const int size = decoder->hidden;
+    for (int token; (token = next_item(counter, step->tokens)) >= 0;) {
+        const int block = token / COLUMNS, columns = columns_of(step->tokens, block);
+        const bf16 *from = decoder->embedding + step->token[token] * size;
+        float *to = step->stream + (long)block * COLUMNS * size + token % COLUMNS;
         for (int i = 0; i < size; i += LANES) {
-            f32x16 x = load(from + i);
-            squares += x * x;
+            float numbers[LANES];
+            store(numbers, from_bf16(from + i));
+            for (int j = 0; j < LANES; j++)
+                to[(i + j) * columns] = numbers[j];
         }
-        const float scale = 1.0f / sqrtf(sum(squares) / (float)size + epsilon);
-        for (int i = 0; i < size; i += LANES)
-            store_bf16(normed + (long)row * size + i, load(from + i) * scale * load(weight + i));
+    }
+}
+
+/* Lane by lane, what `sum` does to the numbers of one vector. */
+static inline f32x16 sum_of(f32x16 parts[LANES]) {
+    for (int half = LANES / 2; half; half /= 2)
+        for (int i = 0; i < half; i++)
+            parts[i] += parts[i + half];
+    return parts[0];
+}
+
+/* One token: the same sums in the same order as a lane of norm_block. */
+static void norm_one(int size, const float *stream, const float *weight, float epsilon, bf16 *right) {
+    f32x16 squares = {};
+    for (int i = 0; i < size; i += LANES)
+        squares += load(stream + i) * load(stream + i);
+    const f32x16 scale = splat(1.0f / sqrtf(sum(squares) / (float)size + epsilon));
+    for (int i = 0; i < size; i += LANES) {
+        bf16 numbers[LANES];
+        store_bf16(numbers, load(stream + i) * scale * load(weight + i));
+        right_put_run(right, size, 1, 0, i, numbers, LANES);
+    }
+}
+
+static void norm_block(int size, int columns, const float *stream, const float *weight, float epsilon, bf16 *right) {
+    f32x16 squares[LANES] = {};
+    for (int i = 0; i < size; i += LANES)
+        for (int j = 0; j < LANES; j++) {
+            const f32x16 x = stream_row(stream, columns, i + j);
+            squares[j] += x * x;
+        }
+    const f32x16 scale = reciprocal_root(sum_of(squares) / (float)size + epsilon);
+    for (int i = 0; i < size; i += 2)
+        right_put(right, size, columns, i / 2, stream_row(stream, columns, i) * scale * weight[i],
+                  stream_row(stream, columns, i + 1) * scale * weight[i + 1]);
+}
+
+void rms_norm(int tokens, int size, const float *stream, const float *weight, float epsilon, bf16 *right,
+              atomic_int *counter) {
+    for (int block; (block = next_item(counter, blocks_of(tokens))) >= 0;) {
+        const int columns = columns_of(tokens, block);
+        const long at = (long)block * COLUMNS * size;
+        if (columns == 1)
+            norm_one(size, stream + at, weight, epsilon, right + at);
+        else
+            norm_block(size, columns, stream + at, weight, epsilon, right + at);
     }
 }
 
@@ -46,7 +124,8 @@ void rotate_and_write(const Decoder *decoder, const Layer *layer, const Step *st
     const long per_group = 16L * dim, per_head = decoder->block_size / 16 * per_group;
     for (int token; (token = next_item(counter, step->tokens)) >= 0;) {
         const float *projected = step->projected + (long)token * (heads + 2 * kv_heads) * dim;
-        const float *cos = decoder->cos + step->position[token] * half, *sin = decoder->sin + step->position[token] * half;
+        const float *cos = decoder->cos + step->position[token] * half,
+                    *sin = decoder->sin + step->position[token] * half;
         const int64_t block = step->slot[token] / decoder->block_size, offset = step->slot[token] % decoder->block_size;
         for (int head = 0; head < heads; head++)
             turn(projected + head * dim, cos, sin, half, step->queries + ((long)token * heads + head) * dim);

@@ -1,37 +1,62 @@
 /* Products of small matrices of bfloat16, summed in float32: the only place where processors differ.
  *
- * A row of the left side is contiguous. The right side comes in panels of 16 columns, cut along the inner dimension into
- * tiles of 32: tile t holds, for each pair of inner indices 32t + 2p, 32t + 2p + 1 (p = 0..15), the two numbers of
- * column 0, the two of column 1, and so on: 16 x 32 numbers, 1 KiB. So Intel's AMX wants it, and AVX-512's dot product too.
+ * In linear projections weights are the left side: tiles of 16 outputs x 32 inputs, row by row, 1 KiB; those of two
+ * panels of 16 outputs by turns. Tokens are the right side, in blocks of up to 16, columns of the product. How a block
+ * lies in memory is this file's secret: right_put and right_put_run know. In attention (tile_panels, tile_halves)
+ * queries are the left side and what is cached is the right one: see attention.c.
  *
- * A row of the result depends on its own row of the left side only, and is summed in the same order whatever the number
- * of rows is, so a request's numbers are the same bits alone and in any batch. Rows are computed in sixteens: the left
- * side has memory for the next multiple of 16 rows, with anything in it.
+ * A column of the result depends on its own column of the right side only, and is summed in the same order whatever the
+ * number of columns is, so a token's numbers are the same bits alone and in any batch.
  */
 #pragma once
 
 #include "vectors.h"
 
-enum { TILE_ROWS = 16, TILE_INNER = 32, TILE = 16 * TILE_INNER };
+enum { TILE_INNER = 32, TILE = 16 * TILE_INNER, COLUMNS = 16, PANELS = 2, BLOCKS = 2 };
 
-/* A thread calls this before the first product of a kernel: tile_setup before whole tiles, and tile_setup_half
- * before tile_panel and tile_halves of so many rows: 1..16. */
-static inline void tile_setup(void);
+/* A product of two panels with one or two blocks of columns: of[panel][block][output * columns of the block + column].
+ */
+typedef struct {
+    float of[PANELS][BLOCKS][LANES * COLUMNS];
+} Product;
+
+/* The columns of one or two blocks; of no second one 0. */
+typedef struct {
+    int of[BLOCKS];
+} Columns;
+
+/* Blocks of up to 16 tokens: how many there are, where one begins, what it holds. */
+static inline int blocks_of(int tokens) { return (tokens + COLUMNS - 1) / COLUMNS; }
+static inline int columns_of(int tokens, int block) {
+    const int left = tokens - block * COLUMNS;
+    return left < 0 ? 0 : left < COLUMNS ? left : COLUMNS;
+}
+
+/* The right side of a block: of `columns` tokens, [inputs] numbers each. Numbers 2 pair, 2 pair + 1 of all its columns
+ * ... */
+static inline void right_put(bf16 *right, int inputs, int columns, int pair, f32x16 even, f32x16 odd);
+/* ... and `count` numbers of one column, `count` and `first` even. */
+static inline void right_put_run(bf16 *right, int inputs, int columns, int column, int first, const bf16 *numbers,
+                                 int count);
+
+/* A thread calls this before the first product of a kernel: tile_setup before products of blocks with so many columns,
+ * and tile_setup_half before tile_panels and tile_halves of so many rows: 1..16. */
+static inline void tile_setup(Columns columns);
 static inline void tile_setup_half(int rows);
 
-/* Sums of left[rows, 32 tiles] x two panels, for 1..32 rows: set to zero, or to what was stored before, grown a tile of
- * either panel at a time, and stored to out[row][0..31], rows `out_stride` floats apart. A thread has one such product
- * under way. */
+/* Sums of a product: begun with those of the tiles before the first, as they were stored, or zero; grown by `tiles`
+ * tiles of two panels ([tile][panel]) with one or two blocks; and stored. A thread has one such product under way. */
 typedef struct TileSums TileSums;
-static inline void tile_zero(TileSums *sums, int rows);
-static inline void tile_resume(TileSums *sums, int rows, const float *from, long from_stride);
-static inline void tile_add(TileSums *sums, int rows, const bf16 *left, long left_stride, const bf16 *tile0,
-                            const bf16 *tile1);
-static inline void tile_store(const TileSums *sums, int rows, float *out, long out_stride);
+static inline void tile_begin(TileSums *sums, Columns columns, int first, const Product *before);
+static inline void tile_add(TileSums *sums, Columns columns, int tiles, const bf16 *left, int inputs,
+                            const bf16 *const right[BLOCKS], int first);
+static inline void tile_store(TileSums *sums, Columns columns, Product *to);
 
-/* out[row][0..15] = left[16 rows, 32 tiles] x one panel; only `rows` of the 16 need be right. */
-static inline void tile_panel(int rows, int tiles, const bf16 *left, long left_stride, const bf16 *panel, float *out,
-                              long out_stride);
+/* out[row][0..63] = left[16 rows, 32 tiles] x four panels of 16 columns, of which only `rows` of the 16 need be right:
+ * a panel is tiles of 32 inputs that hold, for each pair of inputs, the two numbers of column 0, of column 1, ... */
+enum { PANELS_AT_ONCE = 4 };
+static inline void tile_panels(int rows, int tiles, const bf16 *left, long left_stride, const bf16 *const *panel,
+                               float *out, long out_stride);
 
 /* out[row][0..63] = left[16 rows, 16 halves] x right: half[i] is where the half tiles (8 pairs, 16 columns: 512 bytes)
  * of inner indices 16 i .. 16 i + 15 lie, one for each 16 of the 64 columns, one after the other. */
@@ -39,211 +64,7 @@ static inline void tile_halves(int rows, int halves, const bf16 *left, long left
                                float *out, long out_stride);
 
 #if defined(__AMX_BF16__) && !defined(NO_AMX)
-
-#include <immintrin.h>
-
-typedef struct {
-    uint8_t palette, start_row, reserved[14];
-    uint16_t row_bytes[16];
-    uint8_t rows[16];
-} __attribute__((packed, aligned(64))) TileConfig;
-
-/* GCC 12's intrinsics do not say what they read: neither all of a configuration, nor the memory of a tile. */
-static inline void tile_configure(const TileConfig *config) { __asm__ volatile("ldtilecfg %0" ::"m"(*config)); }
-static inline void tile_fence(void) { __asm__ volatile("" ::: "memory"); }
-
-static inline void tile_setup(void) {
-    static const TileConfig whole = {
-        .palette = 1, .row_bytes = {64, 64, 64, 64, 64, 64, 64, 64}, .rows = {16, 16, 16, 16, 16, 16, 16, 16}};
-    tile_configure(&whole);
-}
-
-/* 0..3 sums, 4 left half, 5 right half. */
-static inline void tile_setup_half(int rows) {
-    const uint8_t few = (uint8_t)rows;
-    const TileConfig half = {
-        .palette = 1, .row_bytes = {64, 64, 64, 64, 32, 64, 64, 64}, .rows = {few, few, few, few, few, 8, few, 16}};
-    tile_configure(&half);
-}
-
-struct TileSums {
-    char in_registers;
-};
-
-static inline void tile_zero(TileSums *sums, int rows) {
-    (void)sums;
-    _tile_zero(0);
-    _tile_zero(1);
-    if (rows > TILE_ROWS) {
-        _tile_zero(2);
-        _tile_zero(3);
-    }
-}
-
-static inline void tile_resume(TileSums *sums, int rows, const float *from, long from_stride) {
-    (void)sums;
-    tile_fence();
-    _tile_loadd(0, from, from_stride * 4);
-    _tile_loadd(1, from + LANES, from_stride * 4);
-    if (rows > TILE_ROWS) {
-        _tile_loadd(2, from + TILE_ROWS * from_stride, from_stride * 4);
-        _tile_loadd(3, from + TILE_ROWS * from_stride + LANES, from_stride * 4);
-    }
-}
-
-static inline void tile_add(TileSums *sums, int rows, const bf16 *left, long left_stride, const bf16 *tile0,
-                            const bf16 *tile1) {
-    (void)sums;
-    tile_fence();
-    _tile_loadd(4, left, left_stride * 2);
-    _tile_loadd(6, tile0, 64);
-    _tile_dpbf16ps(0, 4, 6);
-    _tile_loadd(7, tile1, 64);
-    _tile_dpbf16ps(1, 4, 7);
-    if (rows > TILE_ROWS) {
-        _tile_loadd(5, left + TILE_ROWS * left_stride, left_stride * 2);
-        _tile_dpbf16ps(2, 5, 6);
-        _tile_dpbf16ps(3, 5, 7);
-    }
-}
-
-static inline void tile_store(const TileSums *sums, int rows, float *out, long out_stride) {
-    (void)sums;
-    _tile_stored(0, out, out_stride * 4);
-    _tile_stored(1, out + LANES, out_stride * 4);
-    if (rows > TILE_ROWS) {
-        _tile_stored(2, out + TILE_ROWS * out_stride, out_stride * 4);
-        _tile_stored(3, out + TILE_ROWS * out_stride + LANES, out_stride * 4);
-    }
-    tile_fence();
-}
-
-static inline void tile_panel(int rows, int tiles, const bf16 *left, long left_stride, const bf16 *panel, float *out,
-                              long out_stride) {
-    (void)rows;
-    tile_fence();
-    _tile_zero(0);
-    for (int t = 0; t < tiles; t++) {
-        _tile_loadd(6, left + t * TILE_INNER, left_stride * 2);
-        _tile_loadd(7, panel + t * TILE, 64);
-        _tile_dpbf16ps(0, 6, 7);
-    }
-    _tile_stored(0, out, out_stride * 4);
-    tile_fence();
-}
-
-static inline void tile_halves(int rows, int halves, const bf16 *left, long left_stride, const bf16 *const *half,
-                               float *out, long out_stride) {
-    (void)rows;
-    tile_fence();
-    _tile_zero(0);
-    _tile_zero(1);
-    _tile_zero(2);
-    _tile_zero(3);
-    for (int i = 0; i < halves; i++) {
-        _tile_loadd(4, left + i * 16, left_stride * 2);
-        _tile_loadd(5, half[i], 64);
-        _tile_dpbf16ps(0, 4, 5);
-        _tile_loadd(5, half[i] + TILE / 2, 64);
-        _tile_dpbf16ps(1, 4, 5);
-        _tile_loadd(5, half[i] + TILE, 64);
-        _tile_dpbf16ps(2, 4, 5);
-        _tile_loadd(5, half[i] + TILE + TILE / 2, 64);
-        _tile_dpbf16ps(3, 4, 5);
-    }
-    _tile_stored(0, out, out_stride * 4);
-    _tile_stored(1, out + LANES, out_stride * 4);
-    _tile_stored(2, out + 2 * LANES, out_stride * 4);
-    _tile_stored(3, out + 3 * LANES, out_stride * 4);
-    tile_fence();
-}
-
+#include "tile_amx.h"
 #else
-
-static inline void tile_setup(void) {}
-static inline void tile_setup_half(int rows) { (void)rows; }
-
-/* sums[c] += left pair x the pairs of 16 columns */
-static inline f32x16 multiply_pairs(f32x16 sums, uint32_t pair, const bf16 *right) {
-#if defined(__AVX512BF16__)
-    return (f32x16)_mm512_dpbf16_ps((__m512)sums, (__m512bh)_mm512_set1_epi32((int)pair),
-                                    (__m512bh)_mm512_loadu_si512(right));
-#else
-    u32x16 both;
-    memcpy(&both, right, sizeof both);
-    u32x16 left = (u32x16){} + pair;
-    sums += (f32x16)(left << 16) * (f32x16)(both << 16);
-    return sums + (f32x16)(left & 0xffff0000u) * (f32x16)(both & 0xffff0000u);
-#endif
-}
-
-static inline uint32_t pair_at(const bf16 *left) {
-    uint32_t pair;
-    memcpy(&pair, left, sizeof pair);
-    return pair;
-}
-
-struct TileSums {
-    f32x16 halves[2][2 * TILE_ROWS];
-};
-
-static inline void tile_zero(TileSums *sums, int rows) {
-    for (int half = 0; half < 2; half++)
-        for (int row = 0; row < (rows + 3) / 4 * 4; row++)
-            sums->halves[half][row] = splat(0);
-}
-
-static inline void tile_resume(TileSums *sums, int rows, const float *from, long from_stride) {
-    for (int half = 0; half < 2; half++)
-        for (int row = 0; row < rows; row++)
-            sums->halves[half][row] = load(from + row * from_stride + half * LANES);
-}
-
-/* Four rows at a time, so that sums stay in registers and the right side is read once for four. */
-static inline void add_tile(f32x16 *sums, int rows, const bf16 *left, long left_stride, const bf16 *tile) {
-    for (int row = 0; row < rows; row += 4) {
-        const bf16 *a = left + row * left_stride;
-        f32x16 four[4] = {sums[row], sums[row + 1], sums[row + 2], sums[row + 3]};
-        for (int p = 0; p < 16; p++)
-            for (int i = 0; i < 4; i++)
-                four[i] = multiply_pairs(four[i], pair_at(a + i * left_stride + 2 * p), tile + p * TILE_INNER);
-        for (int i = 0; i < 4; i++)
-            sums[row + i] = four[i];
-    }
-}
-
-static inline void tile_add(TileSums *sums, int rows, const bf16 *left, long left_stride, const bf16 *tile0,
-                            const bf16 *tile1) {
-    add_tile(sums->halves[0], rows, left, left_stride, tile0);
-    add_tile(sums->halves[1], rows, left, left_stride, tile1);
-}
-
-static inline void tile_store(const TileSums *sums, int rows, float *out, long out_stride) {
-    for (int half = 0; half < 2; half++)
-        for (int row = 0; row < rows; row++)
-            store(out + row * out_stride + half * LANES, sums->halves[half][row]);
-}
-
-static inline void tile_panel(int rows, int tiles, const bf16 *left, long left_stride, const bf16 *panel, float *out,
-                              long out_stride) {
-    f32x16 sums[TILE_ROWS] = {};
-    for (int t = 0; t < tiles; t++)
-        add_tile(sums, rows, left + t * TILE_INNER, left_stride, panel + t * TILE);
-    for (int row = 0; row < rows; row++)
-        store(out + row * out_stride, sums[row]);
-}
-
-static inline void tile_halves(int rows, int halves, const bf16 *left, long left_stride, const bf16 *const *half,
-                               float *out, long out_stride) {
-    for (int row = 0; row < rows; row++)
-        for (int column = 0; column < 4; column++) {
-            f32x16 sums = {};
-            for (int i = 0; i < halves; i++)
-                for (int p = 0; p < 8; p++)
-                    sums = multiply_pairs(sums, pair_at(left + row * left_stride + 16 * i + 2 * p),
-                                          half[i] + column * TILE / 2 + p * TILE_INNER);
-            store(out + row * out_stride + column * LANES, sums);
-        }
-}
-
+#include "tile_vectors.h"
 #endif

@@ -1,9 +1,9 @@
 /* Weights of linear projections, in the order in which the kernels read them.
  *
- * Panels of 16 outputs, and in each of these tiles of 32 inputs (see tile.h), outputs filled up with zeros. Quantised kinds keep
- * the numbers of GGUF's blocks of 32 inputs: a tile is 16 rows of 32 whole numbers, in the order of the bfloat16 tile, and
- * then a float16 scale for each of the 16 outputs (int4: and a minimum). They are dequantised to bfloat16 when
- * they are used, in the processor's cache, so that they give the same bits as the same weights kept in bfloat16.
+ * Panels of 16 outputs, outputs filled up with zeros, cut into tiles of 32 inputs (see tile.h); the tiles of two panels
+ * lie by turns. Quantised kinds keep the numbers of GGUF's blocks of 32 inputs: a tile is 16 rows of 32 whole numbers,
+ * and then a float16 scale for each of the 16 outputs (int4: and a minimum). They are dequantised to bfloat16 when they
+ * are used, in the processor's cache, so that they give the same bits as the same weights kept in bfloat16.
  */
 #pragma once
 
@@ -20,5 +20,9 @@ typedef struct {
 
 long weight_tile_bytes(int kind);
 
-/* Tile `tile` of a panel in bfloat16: where it lies, or dequantised into `room` (1 KiB). */
-const bf16 *weight_tile(const Weight *weight, int panel, int tile, bf16 *room);
+/* Where the tiles of a pair of panels begin. */
+const uint8_t *weight_pair(const Weight *weight, int pair);
+
+/* `count` tiles of a pair of panels from `first` on, in bfloat16, [tile][panel]: where they lie, or dequantised into
+ * `room`. */
+const bf16 *weight_tiles(const Weight *weight, int pair, int first, int count, bf16 *room);

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+from collections.abc import Callable, Sequence
 
 import gguf
 import numpy as np
@@ -22,7 +23,7 @@ INPUTS = 352
 """Eleven tiles: more than the kernels take at once."""
 
 STORE, ADD, GATE = range(3)
-ROWS = (1, 16, 17, 32, 33, 100, 300)
+TOKENS = (1, 5, 16, 17, 32, 33, 100, 300)
 
 Matrix = Blocks | torch.Tensor
 
@@ -73,38 +74,72 @@ def matrix_of(kind: Type | None, outputs: int, seed: int = 0) -> Matrix:
     return whole_numbers(seed, outputs, INPUTS) if kind is None else random_blocks(kind, outputs, seed)
 
 
-def left_side(rows: int) -> torch.Tensor:
-    """[rows filled up to 32, INPUTS], with NaN where it is filled."""
-    left = torch.full((-(-rows // 32) * 32, INPUTS), torch.nan)
-    left[:rows] = whole_numbers(99, rows, INPUTS, most=2)
-    return left.bfloat16()
+class Projection(ctypes.Structure):
+    """See decoder.h."""
 
-
-def multiply(
-    kernels: Library, packed: Packed, left: torch.Tensor, rows: int, epilogue: int, out: torch.Tensor, columns: int
-) -> None:
-    """See matmul in decoder.h."""
-    counter = ctypes.c_int(0)
-    kernels["matmul"](
-        ctypes.byref(packed.weight),
-        rows,
-        ctypes.c_void_p(left.data_ptr()),
-        epilogue,
-        ctypes.c_void_p(out.data_ptr()),
-        ctypes.c_long(out.shape[1]),
-        columns,
-        ctypes.byref(counter),
+    _fields_ = (
+        ("weight", ctypes.POINTER(library.Weight)),
+        ("next", ctypes.c_void_p),
+        *((name, ctypes.c_int) for name in ("tokens", "epilogue", "outputs")),
+        ("right", ctypes.c_void_p),
+        ("out", ctypes.c_void_p),
     )
 
 
-def product(kernels: Library, packed: Packed, rows: int, columns: int) -> torch.Tensor:
-    out = torch.full((rows, columns), torch.nan)
-    multiply(kernels, packed, left_side(rows), rows, STORE, out, columns)
+def tokens_numbers(tokens: int) -> torch.Tensor:
+    """[tokens, INPUTS]"""
+    return whole_numbers(99, tokens, INPUTS, most=2)
+
+
+def right_side(kernels: Library, rows: torch.Tensor) -> torch.Tensor:
+    """Of tokens [tokens, inputs], with NaN behind the last."""
+    rows = rows.bfloat16().contiguous()
+    right = torch.full((rows.numel() + 16 * rows.shape[1],), torch.nan, dtype=torch.bfloat16)
+    kernels["right_from_rows"](*rows.shape, ctypes.c_void_p(rows.data_ptr()), ctypes.c_void_p(right.data_ptr()))
+    return right
+
+
+def project(
+    kernels: Library, packed: Packed, right: torch.Tensor, tokens: int, epilogue: int, outputs: int, out: torch.Tensor
+) -> None:
+    """See decoder.h."""
+    counter = ctypes.c_int(0)
+    weight = ctypes.pointer(packed.weight)
+    of = Projection(weight, None, tokens, epilogue, outputs, right.data_ptr(), out.data_ptr())
+    kernels["project"](ctypes.byref(of), 1, ctypes.byref(counter))
+
+
+def projected(kernels: Library, packed: Packed, right: torch.Tensor, tokens: int, outputs: int) -> torch.Tensor:
+    out = torch.full((tokens, outputs), torch.nan)
+    project(kernels, packed, right, tokens, STORE, outputs, out)
     return out
 
 
-def expected(matrix: torch.Tensor, rows: int) -> torch.Tensor:
-    return left_side(rows)[:rows].float() @ matrix.T
+def product(kernels: Library, packed: Packed, tokens: int, outputs: int) -> torch.Tensor:
+    return projected(kernels, packed, right_side(kernels, tokens_numbers(tokens)), tokens, outputs)
+
+
+def expected(matrix: torch.Tensor, tokens: int) -> torch.Tensor:
+    return tokens_numbers(tokens) @ matrix.T
+
+
+def stream_of(kernels: Library, rows: torch.Tensor) -> torch.Tensor:
+    """The residual stream of tokens [tokens, size]."""
+    stream = torch.full((rows.numel() + 16,), torch.nan)
+    _each_block(kernels["stream_put"], rows.shape, rows.contiguous(), stream)
+    return stream
+
+
+def rows_of(kernels: Library, stream: torch.Tensor, tokens: int, size: int) -> torch.Tensor:
+    """What stream_of was made of."""
+    rows = torch.full((tokens, size), torch.nan)
+    _each_block(kernels["stream_take"], rows.shape, stream, rows)
+    return rows
+
+
+def _each_block(function: Callable[..., None], shape: Sequence[int], source: torch.Tensor, to: torch.Tensor) -> None:
+    for block in range(-(-shape[0] // 16)):
+        function(*shape, ctypes.c_void_p(source.data_ptr()), ctypes.c_void_p(to.data_ptr()), block)
 
 
 @pytest.mark.parametrize("outputs", [32, 75, 96 + 16])
@@ -115,20 +150,19 @@ def test_products(any_kernels: Library, kind: Type | None, outputs: int) -> None
     packed = packer(any_kernels, m=matrix).stacked(["m"], [outputs], INPUTS)
     kinds = {None: library.BF16, Type.Q8_0: library.INT8}
     assert packed.weight.kind == kinds.get(kind, library.INT4)
-    for rows in ROWS:
-        assert torch.equal(product(any_kernels, packed, rows, outputs), expected(_dense(matrix), rows))
+    for tokens in TOKENS:
+        assert torch.equal(product(any_kernels, packed, tokens, outputs), expected(_dense(matrix), tokens))
 
 
 def test_sums_are_added(any_kernels: Library) -> None:
-    """To what is there; columns behind the last are left alone."""
-    matrix = whole_numbers(0, 75, INPUTS)
-    packed = packer(any_kernels, m=matrix).stacked(["m"], [75], INPUTS)
-    for rows in ROWS:
-        before = whole_numbers(7, rows, 80)
-        out = before.clone()
-        multiply(any_kernels, packed, left_side(rows), rows, ADD, out, 75)
-        assert torch.equal(out[:, :75], before[:, :75] + expected(matrix, rows))
-        assert torch.equal(out[:, 75:], before[:, 75:])
+    """To what is there."""
+    matrix = whole_numbers(0, 96, INPUTS)
+    packed = packer(any_kernels, m=matrix).stacked(["m"], [96], INPUTS)
+    for tokens in TOKENS:
+        before = whole_numbers(7, tokens, 96)
+        stream = stream_of(any_kernels, before)
+        project(any_kernels, packed, right_side(any_kernels, tokens_numbers(tokens)), tokens, ADD, 96, stream)
+        assert torch.equal(rows_of(any_kernels, stream, tokens, 96), before + expected(matrix, tokens))
 
 
 @pytest.mark.parametrize("kinds", [(None, None), (Type.Q4_1, Type.Q4_1), (Type.Q4_1, Type.Q8_0), (None, Type.Q4_0)])
@@ -138,24 +172,31 @@ def test_stacked_projections(any_kernels: Library, kinds: tuple[Type | None, Typ
     biases = {"a.bias": whole_numbers(3, 48), "b.bias": whole_numbers(4, 33)}
     packed = packer(any_kernels, **parts, **biases).stacked(["a", "b"], [48, 33], INPUTS, ["a.bias", "b.bias"])
     matrix, bias = torch.cat([*map(_dense, parts.values())]), torch.cat([*biases.values()])
-    for rows in ROWS:
-        assert torch.equal(product(any_kernels, packed, rows, 81), expected(matrix, rows) + bias)
+    for tokens in TOKENS:
+        assert torch.equal(product(any_kernels, packed, tokens, 81), expected(matrix, tokens) + bias)
+
+
+def rows_of_right(kernels: Library, right: torch.Tensor, tokens: int) -> torch.Tensor:
+    """A right side of 64 numbers for each token, multiplied with a matrix of ones on the diagonal."""
+    packed = packer(kernels, ones=torch.eye(64)).stacked(["ones"], [64], 64)
+    return projected(kernels, packed, right, tokens, 64)
 
 
 @pytest.mark.parametrize("kind", [None, Type.Q4_0, Type.Q4_1, Type.Q8_0])
 def test_gated_projections(any_kernels: Library, kind: Type | None) -> None:
     """Sixteen of the gate, sixteen of the other by turns; together they make silu(gate) * up."""
-    gate, up = matrix_of(kind, 48, 1), matrix_of(kind, 48, 2)
-    packed = packer(any_kernels, gate=gate, up=up).gated("gate", "up", 48, INPUTS)
-    for rows in ROWS:
-        halves = product(any_kernels, packed, rows, 96).view(rows, 3, 2, 16)
-        of_gate, of_up = (expected(_dense(matrix), rows) for matrix in (gate, up))
+    gate, up = matrix_of(kind, 64, 1), matrix_of(kind, 64, 2)
+    packed = packer(any_kernels, gate=gate, up=up).gated("gate", "up", 64, INPUTS)
+    for tokens in TOKENS:
+        halves = product(any_kernels, packed, tokens, 128).view(tokens, 4, 2, 16)
+        of_gate, of_up = (expected(_dense(matrix), tokens) for matrix in (gate, up))
         assert torch.equal(halves[:, :, 0].flatten(1), of_gate)
         assert torch.equal(halves[:, :, 1].flatten(1), of_up)
-        out = torch.zeros(rows, 48, dtype=torch.bfloat16)
-        multiply(any_kernels, packed, left_side(rows), rows, GATE, out, 48)
-        right = torch.nn.functional.silu(of_gate) * of_up
-        torch.testing.assert_close(out.float(), right, rtol=2**-8, atol=1e-30)
+        out = torch.full(((tokens + 16) * 64,), torch.nan, dtype=torch.bfloat16)
+        right = right_side(any_kernels, tokens_numbers(tokens))
+        project(any_kernels, packed, right, tokens, GATE, 64, out)
+        with_up = torch.nn.functional.silu(of_gate) * of_up
+        torch.testing.assert_close(rows_of_right(any_kernels, out, tokens), with_up, rtol=2**-8, atol=1e-30)
 
 
 @pytest.mark.parametrize(
