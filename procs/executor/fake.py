@@ -14,7 +14,7 @@ import numpy as np
 
 from ...common.config import Config
 from ...ipc.messages import NO_LOGPROBS, Hello, RowError, StepDone, StepPlan
-from ...ipc.plan import LAST, StepSlot, checked_slot
+from ...ipc.plan import StepSlot
 from ..process import Process, run
 from .cursors import Cursors
 from .fake_memory import FakeMemory
@@ -32,6 +32,7 @@ from .fake_text import (
     text_logprobs,
 )
 from .loop import AtOnce, serve_plans
+from .plan_check import checked_plan
 from .verify import Sampled, verify, write_results
 from .work import Draws, Work, draws_of, ragged, work_of
 
@@ -68,7 +69,7 @@ class FakeRunner:
 
     def run(self, plan: StepPlan) -> StepDone:
         """Run one step and leave its results in its slot. Raises BadMessage for a plan that is none."""
-        slot = checked_slot(plan, self._slots)
+        slot = checked_plan(plan, self._slots, self.hello, self._cursors)
         end_s = time.monotonic() + self._step_s
         work = self._take(plan, slot)
         hashes = self._compute(work, self._marks(plan, slot, work))
@@ -87,14 +88,7 @@ class FakeRunner:
         for new in plan.new_rows:
             self._cursors.reset(new.row)
             self._tops[:, new.row] = new.sampling.logprobs, new.sampling.prompt_logprobs
-        work = work_of(plan, slot, self._cursors)
-        last = (slot.flags[: plan.rows] & LAST) != 0
-        start, count = slot.start[: plan.rows][last], slot.count[: plan.rows][last]
-        assert (work.start[last] > 0).all(), "a row that has sampled nothing was to go on from its last token"
-        assert (start >= work.start[last]).all(), "a start below the most that it can be"
-        assert (start + count >= (work.start + work.count)[last]).all(), "an end below the most that it can be"
-        assert (work.drafts <= self._cursors.most_drafts).all(), "more drafts than a row may have"
-        return work
+        return work_of(plan, slot, self._cursors)
 
     def _marks(self, plan: StepPlan, slot: StepSlot, work: Work) -> Hashes:
         """The mark of each token of a step."""

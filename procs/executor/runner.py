@@ -15,7 +15,7 @@ import torch
 from ...common.config import Config
 from ...common.machine import usable_cores
 from ...ipc.messages import Hello, RowError, StepDone, StepPlan
-from ...ipc.plan import StepSlot, checked_slot
+from ...ipc.plan import StepSlot
 from .batch import Batch, build_batch
 from .compute import Compute
 from .cpu import load_compute
@@ -23,6 +23,7 @@ from .draft.prompt_lookup import PromptLookup
 from .dtypes import torch_dtype
 from .head import Head
 from .machine import available_memory
+from .plan_check import checked_plan
 from .rows import Rows
 from .sizing import size_cache
 from .steering import NOT_FINITE
@@ -54,7 +55,7 @@ class Runner:
     @torch.inference_mode()
     def run(self, plan: StepPlan) -> StepDone:
         """Run one step and leave its results in its slot. Raises BadMessage for a plan that is none."""
-        slot = checked_slot(plan, self._slots)
+        slot = checked_plan(plan, self._slots, self.hello, self._rows.cursors)
         batch = self._take(plan, slot)
         errors = {chunk.index: "the model takes text only" for chunk in plan.media if chunk.images}
         errors |= replace_unknown(batch, self.hello.vocab_size)
