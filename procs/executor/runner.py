@@ -18,7 +18,7 @@ from ...ipc.messages import Hello, RowError, StepDone, StepPlan
 from ...ipc.plan import StepSlot
 from .batch import Batch, build_batch
 from .compute import Compute
-from .cpu import load_compute
+from .cpu import choose_kernels, load_compute, loaded_bytes
 from .draft.prompt_lookup import PromptLookup
 from .dtypes import torch_dtype
 from .head import Head
@@ -30,7 +30,7 @@ from .steering import NOT_FINITE
 from .structure import grammars_of
 from .unknown import replace_unknown
 from .verify import Indices, verify, write_results
-from .weights.checkpoint import open_checkpoint, weight_bytes
+from .weights.checkpoint import open_checkpoint
 from .work import work_of
 
 
@@ -110,10 +110,11 @@ def load_runner(config: Config, slots: Sequence[StepSlot], progress: Callable[[f
     cores = config.threads_of_engine(usable_cores())
     checkpoint = open_checkpoint(Path(config.model))
     model_config, dtype = checkpoint.config, torch_dtype(config.dtype)
-    size = weight_bytes(checkpoint, dtype.itemsize)
+    kernels = choose_kernels(config, checkpoint)
+    size = loaded_bytes(config, checkpoint, kernels)
     sizes = size_cache(config, model_config, size, dtype.itemsize, available_memory())
     grammars = grammars_of(config.model, model_config)
-    compute = load_compute(config, checkpoint, sizes, cores, progress)
+    compute = load_compute(config, checkpoint, kernels, sizes, cores, progress)
     drafts = config.num_speculative_tokens
     rows = Rows(config.max_num_seqs, -(-sizes.max_model_len // config.block_size), grammars, drafts)
     lookup = PromptLookup(sizes.num_blocks, config.block_size, drafts) if drafts else None

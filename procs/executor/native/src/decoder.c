@@ -51,6 +51,7 @@ static void run_step(void *argument, int member) {
     team_meet(run->team);
     for (int i = 0; i < run->decoder->layers; i++)
         run_layer(run, run->decoder->layer + i, run->counters + 1 + i * KERNELS);
+    tile_release();
 }
 
 /* step->hidden of a step; its tokens' keys and values are in the cache then. 0 if there is no memory. */
@@ -83,6 +84,7 @@ static void run_head(void *argument, int member) {
     team_meet(heads->team);
     matmul(&decoder->head, heads->rows, heads->normed, EPILOGUE_STORE, heads->logits, heads->vocabulary, heads->vocabulary,
            &heads->counters[1]);
+    tile_release();
 }
 
 /* Logits [rows, vocabulary] of hidden states [rows, hidden]; `normed` is room for the rows, filled up to 32. */

@@ -19,6 +19,9 @@ enum { TILE_ROWS = 16, TILE_INNER = 32, TILE = 16 * TILE_INNER };
 static inline void tile_setup(void);
 static inline void tile_setup_half(int rows);
 
+/* A thread calls this when it will multiply nothing for a while: its tiles need not be saved when another gets its core. */
+static inline void tile_release(void);
+
 /* Sums of left[rows, 32 tiles] x two panels, for 1..32 rows: set to zero, or to what was stored before, grown a tile of
  * either panel at a time, and stored to out[row][0..31], rows `out_stride` floats apart. A thread has one such product
  * under way. */
@@ -51,6 +54,8 @@ typedef struct {
 /* GCC 12's intrinsics do not say what they read: neither all of a configuration, nor the memory of a tile. */
 static inline void tile_configure(const TileConfig *config) { __asm__ volatile("ldtilecfg %0" ::"m"(*config)); }
 static inline void tile_fence(void) { __asm__ volatile("" ::: "memory"); }
+
+static inline void tile_release(void) { __asm__ volatile("tilerelease" ::: "memory"); }
 
 static inline void tile_setup(void) {
     static const TileConfig whole = {
@@ -161,6 +166,7 @@ static inline void tile_halves(int rows, int halves, const bf16 *left, long left
 #else
 
 static inline void tile_setup(void) {}
+static inline void tile_release(void) {}
 static inline void tile_setup_half(int rows) { (void)rows; }
 
 /* sums[c] += left pair x the pairs of 16 columns */

@@ -68,8 +68,11 @@ class RandomCheckpoint:
         blocks = self.blocks(name)
         return self._numbers(name) if blocks is None else blocks.dense(torch.float32)
 
+    def block_type(self, name: str) -> Type | None:
+        return self._kinds(name) if len(self.shapes[name]) == 2 else None
+
     def blocks(self, name: str) -> Blocks | None:
-        kind = self._kinds(name) if len(self.shapes[name]) == 2 else None
+        kind = self.block_type(name)
         return None if kind is None else quantise(self._numbers(name), kind)
 
     def _numbers(self, name: str) -> torch.Tensor:

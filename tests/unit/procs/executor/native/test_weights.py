@@ -11,6 +11,7 @@ import torch
 from gguf import GGMLQuantizationType as Type
 
 from fourstroke.procs.executor.native import library
+from fourstroke.procs.executor.native.forms import Product
 from fourstroke.procs.executor.native.library import Library
 from fourstroke.procs.executor.native.weights import Packed, Packer
 from fourstroke.procs.executor.weights.blocks import Blocks, quantise
@@ -39,6 +40,10 @@ class Stored:
     def read(self, name: str) -> torch.Tensor:
         return _dense(self._tensors[name])
 
+    def block_type(self, name: str) -> Type | None:
+        blocks = self.blocks(name)
+        return None if blocks is None else blocks.kind
+
     def blocks(self, name: str) -> Blocks | None:
         tensor = self._tensors[name]
         return tensor if isinstance(tensor, Blocks) else None
@@ -50,6 +55,10 @@ def _dense(matrix: Matrix) -> torch.Tensor:
 
 def packer(kernels: Library, quantization: str = "auto", **tensors: Matrix) -> Packer:
     return Packer(kernels, Weights(Stored(**tensors), torch.bfloat16, lambda _done: None), quantization)
+
+
+def product_of(**outputs: int) -> Product:
+    return Product(tuple(outputs), tuple(outputs.values()), INPUTS)
 
 
 def whole_numbers(seed: int, *shape: int, most: int = 8) -> torch.Tensor:
@@ -112,7 +121,7 @@ def expected(matrix: torch.Tensor, rows: int) -> torch.Tensor:
 def test_products(any_kernels: Library, kind: Type | None, outputs: int) -> None:
     """Of matrices of each kind, with any number of outputs, for few rows and for many."""
     matrix = matrix_of(kind, outputs)
-    packed = packer(any_kernels, m=matrix).stacked(["m"], [outputs], INPUTS)
+    packed = packer(any_kernels, m=matrix).stacked(product_of(m=outputs))
     kinds = {None: library.BF16, Type.Q8_0: library.INT8}
     assert packed.weight.kind == kinds.get(kind, library.INT4)
     for rows in ROWS:
@@ -122,7 +131,7 @@ def test_products(any_kernels: Library, kind: Type | None, outputs: int) -> None
 def test_sums_are_added(any_kernels: Library) -> None:
     """To what is there; columns behind the last are left alone."""
     matrix = whole_numbers(0, 75, INPUTS)
-    packed = packer(any_kernels, m=matrix).stacked(["m"], [75], INPUTS)
+    packed = packer(any_kernels, m=matrix).stacked(product_of(m=75))
     for rows in ROWS:
         before = whole_numbers(7, rows, 80)
         out = before.clone()
@@ -131,12 +140,12 @@ def test_sums_are_added(any_kernels: Library) -> None:
         assert torch.equal(out[:, 75:], before[:, 75:])
 
 
-@pytest.mark.parametrize("kinds", [(None, None), (Type.Q4_1, Type.Q4_1), (Type.Q4_1, Type.Q8_0), (None, Type.Q4_0)])
+@pytest.mark.parametrize("kinds", [(None, None), (Type.Q4_1, Type.Q4_1), (Type.Q4_0, Type.Q4_1), (None, Type.Q4_0)])
 def test_stacked_projections(any_kernels: Library, kinds: tuple[Type | None, Type | None]) -> None:
-    """One below the other with their biases, whatever their types."""
+    """One below the other with their biases; types that have one form in common lose nothing."""
     parts = {"a": matrix_of(kinds[0], 48, 1), "b": matrix_of(kinds[1], 33, 2)}
     biases = {"a.bias": whole_numbers(3, 48), "b.bias": whole_numbers(4, 33)}
-    packed = packer(any_kernels, **parts, **biases).stacked(["a", "b"], [48, 33], INPUTS, ["a.bias", "b.bias"])
+    packed = packer(any_kernels, **parts, **biases).stacked(product_of(a=48, b=33), ["a.bias", "b.bias"])
     matrix, bias = torch.cat([*map(_dense, parts.values())]), torch.cat([*biases.values()])
     for rows in ROWS:
         assert torch.equal(product(any_kernels, packed, rows, 81), expected(matrix, rows) + bias)
@@ -146,7 +155,7 @@ def test_stacked_projections(any_kernels: Library, kinds: tuple[Type | None, Typ
 def test_gated_projections(any_kernels: Library, kind: Type | None) -> None:
     """Sixteen of the gate, sixteen of the other by turns; together they make silu(gate) * up."""
     gate, up = matrix_of(kind, 48, 1), matrix_of(kind, 48, 2)
-    packed = packer(any_kernels, gate=gate, up=up).gated("gate", "up", 48, INPUTS)
+    packed = packer(any_kernels, gate=gate, up=up).gated(product_of(gate=48, up=48))
     for rows in ROWS:
         halves = product(any_kernels, packed, rows, 96).view(rows, 3, 2, 16)
         of_gate, of_up = (expected(_dense(matrix), rows) for matrix in (gate, up))
@@ -156,6 +165,15 @@ def test_gated_projections(any_kernels: Library, kind: Type | None) -> None:
         multiply(any_kernels, packed, left_side(rows), rows, GATE, out, 48)
         right = torch.nn.functional.silu(of_gate) * of_up
         torch.testing.assert_close(out.float(), right, rtol=2**-8, atol=1e-30)
+
+
+@pytest.mark.parametrize("kind", [Type.Q4_0, Type.Q4_1])
+def test_blocks_of_4_beside_blocks_of_8(kernels: Library, kind: Type) -> None:
+    """All become the nearest blocks of 8 bits."""
+    parts = {"a": matrix_of(Type.Q8_0, 48, 1), "b": matrix_of(kind, 33, 2)}
+    mixed = packer(kernels, **parts).stacked(product_of(a=48, b=33))
+    nearest = parts | {"b": quantise(_dense(parts["b"]), Type.Q8_0)}
+    assert np.array_equal(mixed.memory[0], packer(kernels, **nearest).stacked(product_of(a=48, b=33)).memory[0])
 
 
 @pytest.mark.parametrize(
@@ -178,8 +196,8 @@ def test_quantising(kernels: Library, quantization: str, kind: Type | None, stor
     stored = matrix if kind == stored_as else _dense(matrix)
     if stored_as is not None and not isinstance(stored, Blocks):
         stored = quantise(stored, stored_as)
-    ours = packer(kernels, quantization, m=matrix).stacked(["m"], [48], INPUTS)
-    theirs = packer(kernels, m=stored).stacked(["m"], [48], INPUTS)
+    ours = packer(kernels, quantization, m=matrix).stacked(product_of(m=48))
+    theirs = packer(kernels, m=stored).stacked(product_of(m=48))
     assert ours.weight.kind == theirs.weight.kind
     assert np.array_equal(ours.memory[0], theirs.memory[0])
 
