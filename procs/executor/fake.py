@@ -77,7 +77,8 @@ class FakeRunner:
         sampled = Sampled(next_token(hashes[draws.place]).astype(np.int64), np.zeros(len(draws.place), np.bool_))
         self._score(slot, work, draws, hashes, sampled.tokens)
         self._advance(plan, slot, work, draws, hashes, sampled)
-        errors = np.unique(ragged(work.count)[0][(work.given >= 0) & np.isin(work.tokens, self._poison)])
+        poisoned = (work.given >= 0) & (work.tokens == self._poison[:, None]).any(axis=0)
+        errors = np.unique(ragged(work.count)[0][poisoned])
         if self._step_s:  # a sleep of nothing can take milliseconds
             time.sleep(max(0.0, end_s - time.monotonic()))
         return StepDone(plan.step, plan.slot, tuple(RowError(index, "a poisoned token") for index in errors.tolist()))
@@ -94,14 +95,14 @@ class FakeRunner:
         """The mark of each token of a step."""
         owner, within = ragged(work.count)
         places = work.start[owner] + within
-        found = marks(places, np.tile(places + slot.delta[owner], (3, 1)))
+        found = marks(places, places + slot.delta[owner])
         for chunk in plan.media:
             self._memory.see(int(work.row[chunk.index]), chunk.images)
             part = slice(work.first[chunk.index], work.first[chunk.index] + work.count[chunk.index])
             positions = places[part] + slot.delta[chunk.index]
             if chunk.mrope:
                 positions = np.frombuffer(chunk.mrope, np.int32).reshape(3, len(positions)).astype(np.int64)
-            found[part] = marks(places[part], np.broadcast_to(positions, (3, positions.shape[-1])), chunk.images)
+            found[part] = marks(places[part], positions, chunk.images)
         return found
 
     def _compute(self, work: Work, mark: Hashes) -> Hashes:
@@ -149,7 +150,7 @@ class FakeRunner:
         token = cursors.pending[rows, 0]
         for turn in range(most):
             places = cursors.length[rows] + turn
-            hashes = chain(hashes, token.astype(np.uint64) + marks(places, np.tile(places + deltas, (3, 1))))
+            hashes = chain(hashes, token.astype(np.uint64) + marks(places, places + deltas))
             token = next_token(hashes)
             cursors.pending[rows, 1 + turn] = np.where(right[turn], token, other_token(token))
         cursors.drafted[rows] = counts
