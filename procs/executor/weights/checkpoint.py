@@ -34,7 +34,7 @@ class Checkpoint(Protocol):
         ...
 
     def block_type(self, name: str) -> GGMLQuantizationType | None:
-        """The type of the quantised blocks in which a matrix is stored; None for one that is stored otherwise."""
+        """The type of the quantized blocks in which a matrix is stored; None for one that is stored otherwise."""
         ...
 
     def blocks(self, name: str) -> Blocks | None:

@@ -1,4 +1,4 @@
-"""Checkpoints in GGUF files, architecture `llama`: names translated, weights dequantised on reading.
+"""Checkpoints in GGUF files, architecture `llama`: names translated, weights dequantized on reading.
 
 llama.cpp rotates neighbouring elements of a head where Hugging Face rotates the two halves, and its
 converter permutes the rows of the q and k projections to suit. Reading undoes that (`_halves`).

@@ -1,8 +1,8 @@
 /* Linear projections; see decoder.h.
  *
- * Few rows are one block, and every weight is used once: a piece of work is a pair of panels, and a tile is dequantised
+ * Few rows are one block, and every weight is used once: a piece of work is a pair of panels, and a tile is dequantized
  * while the one before is multiplied. Many rows: a piece of work is some rows and some pairs of panels, as many as stay
- * in the second cache; they are dequantised once, and each block of rows, which stays in the first cache, meets all of them.
+ * in the second cache; they are dequantized once, and each block of rows, which stays in the first cache, meets all of them.
  */
 #include "decoder.h"
 
@@ -83,7 +83,7 @@ static void multiply_all(int tiles, int pairs, const bf16 *const panels[][2], in
 
 static int at_least_one(int x) { return x > 1 ? x : 1; }
 
-/* A whole panel: where it lies, or dequantised into `room`. */
+/* A whole panel: where it lies, or dequantized into `room`. */
 static const bf16 *panel_of(const Weight *weight, int panel, bf16 *room) {
     const bf16 *first = weight_tile(weight, panel, 0, room);
     if (first == room)

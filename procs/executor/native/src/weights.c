@@ -46,14 +46,14 @@ static inline f32x16 numbers_of(i32x16 whole) {
 #endif
 }
 
-static void dequantise_int8(const Int8Tile *tile, bf16 *to) {
+static void dequantize_int8(const Int8Tile *tile, bf16 *to) {
     Twice scale = twice(tile->scales);
     for (int row = 0; row < TILE; row += TILE_INNER)
         store_bf16_pair(to + row, numbers_of(widen_i8(tile->numbers + row)) * scale.first,
                         numbers_of(widen_i8(tile->numbers + row + LANES)) * scale.second);
 }
 
-static void dequantise_int4(const Int4Tile *tile, bf16 *to) {
+static void dequantize_int4(const Int4Tile *tile, bf16 *to) {
     Twice scale = twice(tile->scales), least = twice(tile->minima);
     for (int row = 0; row < TILE; row += TILE_INNER) {
         const i32x16 both = widen_u8(tile->numbers + row / 2);
@@ -69,9 +69,9 @@ const bf16 *weight_tile(const Weight *weight, int panel, int tile, bf16 *room) {
     if (weight->kind == WEIGHT_BF16)
         return (const bf16 *)from;
     if (weight->kind == WEIGHT_INT8)
-        dequantise_int8((const Int8Tile *)from, room);
+        dequantize_int8((const Int8Tile *)from, room);
     else
-        dequantise_int4((const Int4Tile *)from, room);
+        dequantize_int4((const Int4Tile *)from, room);
     return room;
 }
 

@@ -1,8 +1,8 @@
 /* Weights of linear projections, in the order in which the kernels read them.
  *
- * Panels of 16 outputs, and in each of these tiles of 32 inputs (see tile.h), outputs filled up with zeros. Quantised kinds keep
+ * Panels of 16 outputs, and in each of these tiles of 32 inputs (see tile.h), outputs filled up with zeros. Quantized kinds keep
  * the numbers of GGUF's blocks of 32 inputs: a tile is 16 rows of 32 whole numbers, in the order of the bfloat16 tile, and
- * then a float16 scale for each of the 16 outputs (int4: and a minimum). They are dequantised to bfloat16 when
+ * then a float16 scale for each of the 16 outputs (int4: and a minimum). They are dequantized to bfloat16 when
  * they are used, in the processor's cache, so that they give the same bits as the same weights kept in bfloat16.
  */
 #pragma once
@@ -20,5 +20,5 @@ typedef struct {
 
 long weight_tile_bytes(int kind);
 
-/* Tile `tile` of a panel in bfloat16: where it lies, or dequantised into `room` (1 KiB). */
+/* Tile `tile` of a panel in bfloat16: where it lies, or dequantized into `room` (1 KiB). */
 const bf16 *weight_tile(const Weight *weight, int panel, int tile, bf16 *room);

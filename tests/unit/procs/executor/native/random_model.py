@@ -19,7 +19,7 @@ from fourstroke.procs.executor.models.config import ModelConfig
 from fourstroke.procs.executor.models.llama import Llama
 from fourstroke.procs.executor.native.compute import NativeCompute
 from fourstroke.procs.executor.native.library import Library
-from fourstroke.procs.executor.weights.blocks import Blocks, quantise
+from fourstroke.procs.executor.weights.blocks import Blocks, quantize
 from fourstroke.procs.executor.weights.source import Weights
 from fourstroke.procs.executor.work import Draws, ragged
 
@@ -73,7 +73,7 @@ class RandomCheckpoint:
 
     def blocks(self, name: str) -> Blocks | None:
         kind = self.block_type(name)
-        return None if kind is None else quantise(self._numbers(name), kind)
+        return None if kind is None else quantize(self._numbers(name), kind)
 
     def _numbers(self, name: str) -> torch.Tensor:
         if name in self._changed:

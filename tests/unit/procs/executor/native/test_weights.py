@@ -14,7 +14,7 @@ from fourstroke.procs.executor.native import library
 from fourstroke.procs.executor.native.forms import Product
 from fourstroke.procs.executor.native.library import Library
 from fourstroke.procs.executor.native.weights import Packed, Packer
-from fourstroke.procs.executor.weights.blocks import Blocks, quantise
+from fourstroke.procs.executor.weights.blocks import Blocks, quantize
 from fourstroke.procs.executor.weights.source import Weights
 
 from .random_model import model_config
@@ -67,7 +67,7 @@ def whole_numbers(seed: int, *shape: int, most: int = 8) -> torch.Tensor:
 
 
 def random_blocks(kind: Type, outputs: int, seed: int = 0) -> Blocks:
-    """Any quantised numbers, with scales of 1/4 to 2 and, where there are any, whole minima."""
+    """Any quantized numbers, with scales of 1/4 to 2 and, where there are any, whole minima."""
     random = np.random.default_rng(seed)
     numbers, size = gguf.GGML_QUANT_SIZES[kind]
     data = random.integers(256, size=(outputs, INPUTS // numbers, size), dtype=np.uint8)
@@ -172,7 +172,7 @@ def test_blocks_of_4_beside_blocks_of_8(kernels: Library, kind: Type) -> None:
     """All become the nearest blocks of 8 bits."""
     parts = {"a": matrix_of(Type.Q8_0, 48, 1), "b": matrix_of(kind, 33, 2)}
     mixed = packer(kernels, **parts).stacked(product_of(a=48, b=33))
-    nearest = parts | {"b": quantise(_dense(parts["b"]), Type.Q8_0)}
+    nearest = parts | {"b": quantize(_dense(parts["b"]), Type.Q8_0)}
     assert np.array_equal(mixed.memory[0], packer(kernels, **nearest).stacked(product_of(a=48, b=33)).memory[0])
 
 
@@ -190,12 +190,12 @@ def test_blocks_of_4_beside_blocks_of_8(kernels: Library, kind: Type) -> None:
         ("none", Type.Q4_1, None),
     ],
 )
-def test_quantising(kernels: Library, quantization: str, kind: Type | None, stored_as: Type | None) -> None:
+def test_quantizing(kernels: Library, quantization: str, kind: Type | None, stored_as: Type | None) -> None:
     """What is asked for has the bits of a checkpoint that is stored so; blocks of 4 bits stay what they are."""
     matrix = matrix_of(kind, 48)
     stored = matrix if kind == stored_as else _dense(matrix)
     if stored_as is not None and not isinstance(stored, Blocks):
-        stored = quantise(stored, stored_as)
+        stored = quantize(stored, stored_as)
     ours = packer(kernels, quantization, m=matrix).stacked(product_of(m=48))
     theirs = packer(kernels, m=stored).stacked(product_of(m=48))
     assert ours.weight.kind == theirs.weight.kind
