@@ -195,7 +195,7 @@ struct TileSums {
 
 static inline void tile_zero(TileSums *sums, int rows) {
     for (int half = 0; half < 2; half++)
-        for (int row = 0; row < (rows + 3) / 4 * 4; row++)
+        for (int row = 0; row < rows; row++)
             sums->halves[half][row] = splat(0);
 }
 
@@ -205,17 +205,26 @@ static inline void tile_resume(TileSums *sums, int rows, const float *from, long
             sums->halves[half][row] = load(from + row * from_stride + half * LANES);
 }
 
-/* Four rows at a time, so that sums stay in registers and the right side is read once for four. */
+/* `rows` is a constant: sums stay in registers. */
+static inline __attribute__((always_inline)) void add_rows(int rows, f32x16 *sums, const bf16 *left, long left_stride,
+                                                           const bf16 *tile) {
+    f32x16 some[4];
+    for (int i = 0; i < rows; i++)
+        some[i] = sums[i];
+    for (int p = 0; p < 16; p++)
+        for (int i = 0; i < rows; i++)
+            some[i] = multiply_pairs(some[i], pair_at(left + i * left_stride + 2 * p), tile + p * TILE_INNER);
+    for (int i = 0; i < rows; i++)
+        sums[i] = some[i];
+}
+
+/* Four rows at a time read the right side once for four. */
 static inline void add_tile(f32x16 *sums, int rows, const bf16 *left, long left_stride, const bf16 *tile) {
-    for (int row = 0; row < rows; row += 4) {
-        const bf16 *a = left + row * left_stride;
-        f32x16 four[4] = {sums[row], sums[row + 1], sums[row + 2], sums[row + 3]};
-        for (int p = 0; p < 16; p++)
-            for (int i = 0; i < 4; i++)
-                four[i] = multiply_pairs(four[i], pair_at(a + i * left_stride + 2 * p), tile + p * TILE_INNER);
-        for (int i = 0; i < 4; i++)
-            sums[row + i] = four[i];
-    }
+    int row = 0;
+    for (; row + 4 <= rows; row += 4)
+        add_rows(4, sums + row, left + row * left_stride, left_stride, tile);
+    for (; row < rows; row++)
+        add_rows(1, sums + row, left + row * left_stride, left_stride, tile);
 }
 
 static inline void tile_add(TileSums *sums, int rows, const bf16 *left, long left_stride, const bf16 *tile0,
