@@ -3,7 +3,7 @@
 Ingest and output want the tokenizer in the metadata, the executor wants the weights; all of them want it
 before the first request. The reader of the `gguf` package builds an array for each of the hundred
 thousand strings of a tokenizer, which takes 3 seconds; this one takes 0.1 s. The types of tensors and
-their dequantisation are the package's. Format: ggml/docs/gguf.md, versions 2 and 3, little-endian.
+their dequantization are the package's. Format: ggml/docs/gguf.md, versions 2 and 3, little-endian.
 """
 
 from __future__ import annotations

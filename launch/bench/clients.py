@@ -8,6 +8,7 @@ import sys
 import threading
 import time
 from collections.abc import Iterator
+from contextlib import suppress
 from importlib.util import find_spec
 from types import TracebackType
 
@@ -20,6 +21,8 @@ _BEGIN_AFTER_S = 0.1
 """Time for all clients to read their orders and to begin together."""
 
 _STOP_S = 5.0
+
+_DIED = "a client process died; its last words are above"
 
 
 def require(package: str) -> None:
@@ -57,14 +60,12 @@ class Clients:
             orders(target, load, len(self._processes), time.monotonic() + _BEGIN_AFTER_S),
             strict=False,
         ):
-            assert process.stdin is not None
-            process.stdin.write(order.line + "\n")
-            process.stdin.flush()
+            _send(process, order.line)
             busy += 1
         while busy:
             line = self._lines.get()
             if line is None:
-                raise ServerError("a client process died; its last words are above")
+                raise ServerError(_DIED)
             if line:
                 yield Record.read(line)
             else:
@@ -81,4 +82,14 @@ class Clients:
         for process in self._processes:
             assert process.stdin is not None
             process.wait(_STOP_S)
-            process.stdin.close()
+            with suppress(BrokenPipeError):  # an order that a dead client has not taken is written once more
+                process.stdin.close()
+
+
+def _send(process: subprocess.Popen[str], line: str) -> None:
+    assert process.stdin is not None
+    try:
+        process.stdin.write(line + "\n")
+        process.stdin.flush()
+    except BrokenPipeError:
+        raise ServerError(_DIED) from None

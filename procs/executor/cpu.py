@@ -15,24 +15,72 @@ from .compute import Compute, TorchCompute
 from .dtypes import torch_dtype
 from .kv_cache import KvCache
 from .models.llama import Llama
-from .native.build import built_library
+from .native import forms
 from .native.compute import NativeCompute, obstacle
 from .native.library import Library
+from .native.load import load_kernels
 from .sizing import Sizes
-from .weights.checkpoint import Checkpoint
+from .weights.checkpoint import Checkpoint, weight_bytes
 from .weights.source import Weights
 
 log = logging.getLogger("fourstroke")
 
 
+def choose_kernels(config: Config, checkpoint: Checkpoint) -> Library | None:
+    """The C kernels, if they compute this model in this dtype; the log says why not.
+
+    Raises ConfigError for what only they can do.
+    """
+    dtype = torch_dtype(config.dtype)
+    kernels = None
+    if config.kernel_folder is not None and dtype == torch.bfloat16:
+        kernels = _kernels(Path(config.kernel_folder), config.block_size, checkpoint)
+    why_none = "the log says why" if dtype == torch.bfloat16 else "they compute in bfloat16 only"
+    for flag, needed in (
+        ("--quantization " + config.quantization, config.quantization in ("int8", "int4")),
+        ("--batch-invariant", config.batch_invariant),
+    ):
+        if needed and kernels is None:
+            raise ConfigError(f"{flag} needs the C kernels, which are not used: {why_none}")
+    return kernels
+
+
+def _kernels(folder: Path, block_size: int, checkpoint: Checkpoint) -> Library | None:
+    reason = obstacle(checkpoint.config, block_size)
+    if reason is None:
+        try:
+            kernels, lacking = load_kernels(folder)
+        except ResourceError as error:
+            reason = str(error)
+        else:
+            if lacking is not None:
+                log.warning("the model runs on vectors alone, prompts take longer: %s", lacking)
+            return kernels
+    log.warning("the model runs on torch's operators, which is slower: %s", reason)
+    return None
+
+
+def loaded_bytes(config: Config, checkpoint: Checkpoint, kernels: Library | None) -> int:
+    """The memory that the weights will take."""
+    if kernels is None:
+        return weight_bytes(checkpoint, torch_dtype(config.dtype).itemsize)
+    return forms.weight_bytes(kernels, checkpoint, config.quantization)
+
+
 def load_compute(
-    config: Config, checkpoint: Checkpoint, sizes: Sizes, threads: int, progress: Callable[[float], None]
+    config: Config,
+    checkpoint: Checkpoint,
+    kernels: Library | None,
+    sizes: Sizes,
+    threads: int,
+    progress: Callable[[float], None],
 ) -> Compute:
-    """Load the model. Raises ModelError, ResourceError, or ConfigError for what only the kernels can do."""
+    """Load the model, to be computed by the kernels if there are any. Raises ModelError or ResourceError."""
     dtype = torch_dtype(config.dtype)
     weights = Weights(checkpoint, dtype, progress)
-    kernels = _kernels(config, checkpoint, dtype)
     if kernels is not None:
+        if widened := forms.widened(checkpoint, config.quantization):
+            log.info("%d products are in bfloat16, since only parts of them are stored in blocks", widened)
         torch.set_num_threads(1)  # what is left to torch is small, and a second team would fight for the cores
         return NativeCompute(
             kernels,
@@ -44,32 +92,8 @@ def load_compute(
             threads=threads,
             quantization=config.quantization,
         )
-    for flag, needed in (
-        ("--quantization " + config.quantization, config.quantization in ("int8", "int4")),
-        ("--batch-invariant", config.batch_invariant),
-    ):
-        if needed:
-            raise ConfigError(f"{flag} needs the C kernels, which are not used: {_why_none(dtype)}")
     with torch.inference_mode():
         model = Llama(checkpoint.config, weights, sizes.max_model_len, threads)
         cache = KvCache(checkpoint.config, sizes.num_blocks, config.block_size, dtype)
     torch.set_num_threads(threads)  # after loading, whose threads have set this to one
     return TorchCompute(model, cache, CpuAttention)
-
-
-def _why_none(dtype: torch.dtype) -> str:
-    return "the log says why" if dtype == torch.bfloat16 else "they compute in bfloat16 only"
-
-
-def _kernels(config: Config, checkpoint: Checkpoint, dtype: torch.dtype) -> Library | None:
-    """The C kernels, if they compute this model in this dtype; the log says why not."""
-    if config.kernel_folder is None or dtype != torch.bfloat16:
-        return None
-    reason = obstacle(checkpoint.config, config.block_size)
-    if reason is None:
-        try:
-            return Library(built_library(Path(config.kernel_folder)))
-        except ResourceError as error:
-            reason = str(error)
-    log.warning("the model runs on torch's operators, which is slower: %s", reason)
-    return None

@@ -14,7 +14,7 @@ import numpy as np
 
 from ...common.config import Config
 from ...ipc.messages import NO_LOGPROBS, Hello, RowError, StepDone, StepPlan
-from ...ipc.plan import LAST, StepSlot, checked_slot
+from ...ipc.plan import StepSlot
 from ..process import Process, run
 from .cursors import Cursors
 from .fake_memory import FakeMemory
@@ -32,6 +32,7 @@ from .fake_text import (
     text_logprobs,
 )
 from .loop import AtOnce, serve_plans
+from .plan_check import checked_plan
 from .verify import Sampled, verify, write_results
 from .work import Draws, Work, draws_of, ragged, work_of
 
@@ -68,7 +69,7 @@ class FakeRunner:
 
     def run(self, plan: StepPlan) -> StepDone:
         """Run one step and leave its results in its slot. Raises BadMessage for a plan that is none."""
-        slot = checked_slot(plan, self._slots)
+        slot = checked_plan(plan, self._slots, self.hello, self._cursors)
         end_s = time.monotonic() + self._step_s
         work = self._take(plan, slot)
         hashes = self._compute(work, self._marks(plan, slot, work))
@@ -76,7 +77,8 @@ class FakeRunner:
         sampled = Sampled(next_token(hashes[draws.place]).astype(np.int64), np.zeros(len(draws.place), np.bool_))
         self._score(slot, work, draws, hashes, sampled.tokens)
         self._advance(plan, slot, work, draws, hashes, sampled)
-        errors = np.unique(ragged(work.count)[0][(work.given >= 0) & np.isin(work.tokens, self._poison)])
+        poisoned = (work.given >= 0) & (work.tokens == self._poison[:, None]).any(axis=0)
+        errors = np.unique(ragged(work.count)[0][poisoned])
         if self._step_s:  # a sleep of nothing can take milliseconds
             time.sleep(max(0.0, end_s - time.monotonic()))
         return StepDone(plan.step, plan.slot, tuple(RowError(index, "a poisoned token") for index in errors.tolist()))
@@ -87,27 +89,20 @@ class FakeRunner:
         for new in plan.new_rows:
             self._cursors.reset(new.row)
             self._tops[:, new.row] = new.sampling.logprobs, new.sampling.prompt_logprobs
-        work = work_of(plan, slot, self._cursors)
-        last = (slot.flags[: plan.rows] & LAST) != 0
-        start, count = slot.start[: plan.rows][last], slot.count[: plan.rows][last]
-        assert (work.start[last] > 0).all(), "a row that has sampled nothing was to go on from its last token"
-        assert (start >= work.start[last]).all(), "a start below the most that it can be"
-        assert (start + count >= (work.start + work.count)[last]).all(), "an end below the most that it can be"
-        assert (work.drafts <= self._cursors.most_drafts).all(), "more drafts than a row may have"
-        return work
+        return work_of(plan, slot, self._cursors)
 
     def _marks(self, plan: StepPlan, slot: StepSlot, work: Work) -> Hashes:
         """The mark of each token of a step."""
         owner, within = ragged(work.count)
         places = work.start[owner] + within
-        found = marks(places, np.tile(places + slot.delta[owner], (3, 1)))
+        found = marks(places, places + slot.delta[owner])
         for chunk in plan.media:
             self._memory.see(int(work.row[chunk.index]), chunk.images)
             part = slice(work.first[chunk.index], work.first[chunk.index] + work.count[chunk.index])
             positions = places[part] + slot.delta[chunk.index]
             if chunk.mrope:
                 positions = np.frombuffer(chunk.mrope, np.int32).reshape(3, len(positions)).astype(np.int64)
-            found[part] = marks(places[part], np.broadcast_to(positions, (3, positions.shape[-1])), chunk.images)
+            found[part] = marks(places[part], positions, chunk.images)
         return found
 
     def _compute(self, work: Work, mark: Hashes) -> Hashes:
@@ -155,7 +150,7 @@ class FakeRunner:
         token = cursors.pending[rows, 0]
         for turn in range(most):
             places = cursors.length[rows] + turn
-            hashes = chain(hashes, token.astype(np.uint64) + marks(places, np.tile(places + deltas, (3, 1))))
+            hashes = chain(hashes, token.astype(np.uint64) + marks(places, places + deltas))
             token = next_token(hashes)
             cursors.pending[rows, 1 + turn] = np.where(right[turn], token, other_token(token))
         cursors.drafted[rows] = counts

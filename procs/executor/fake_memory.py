@@ -21,7 +21,6 @@ class FakeMemory:
 
     def __init__(self, hello: Hello, max_rows: int) -> None:
         self._block_size = hello.block_size
-        self._max_model_len = hello.max_model_len
         self._cache = np.zeros(hello.num_blocks * hello.block_size, np.uint64)
         self._tables = np.full((max_rows, -(-hello.max_model_len // hello.block_size)), -1, np.int64)
         self._states = np.zeros(hello.state_slots, np.uint64)
@@ -65,7 +64,6 @@ class FakeMemory:
         self._states[slots[slots >= 0]] = hashes[slots >= 0]
 
     def _places(self, rows: Indices, positions: Indices) -> npt.NDArray[np.int64]:
-        assert (positions < self._max_model_len).all(), "a position beyond the model's length was planned"
         blocks = self._tables[rows, positions // self._block_size]
         assert (blocks >= 0).all(), "a position without a block was planned"
         return blocks * self._block_size + positions % self._block_size

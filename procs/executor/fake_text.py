@@ -57,8 +57,8 @@ def other_token(tokens: Column) -> Column:
 def marks(places: Indices, positions: Indices, images: Sequence[Image] = ()) -> Hashes:
     """What tells tokens at these places from plain text there, for which it is 0.
 
-    `positions` [3, tokens] are the model's three positions (mrope): each that is not the place counts, and so does
-    every image that covers a place, as often as it is there.
+    `positions` [3, tokens] are the model's three positions (mrope), or [tokens] if they are equal: each that is not the
+    place counts, and so does every image that covers a place, as often as it is there.
     """
     shifts = (positions - places).astype(np.uint64)
     found: Hashes = (shifts * _AXES[:, None]).sum(axis=0, dtype=np.uint64)

@@ -41,11 +41,11 @@ class Ops(Protocol):
     """How a model's operations are done. What is made here (`make_...`) is made once, while the model is built."""
 
     def make_linear(self, weight: torch.Tensor, bias: torch.Tensor | None = None, /) -> Linear:
-        """A projection inside of a layer by a weight [out, in], which may be quantised, and maybe a bias [out]."""
+        """A projection inside of a layer by a weight [out, in], which may be quantized, and maybe a bias [out]."""
         ...
 
     def make_head(self, weight: torch.Tensor, /) -> Linear:
-        """The projection to logits by a weight [vocabulary, hidden], which is not quantised."""
+        """The projection to logits by a weight [vocabulary, hidden], which is not quantized."""
         ...
 
     def make_rope(self, config: ModelConfig, positions: int, /) -> Rope:

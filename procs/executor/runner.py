@@ -15,21 +15,22 @@ import torch
 from ...common.config import Config
 from ...common.machine import usable_cores
 from ...ipc.messages import Hello, RowError, StepDone, StepPlan
-from ...ipc.plan import StepSlot, checked_slot
+from ...ipc.plan import StepSlot
 from .batch import Batch, build_batch
 from .compute import Compute
-from .cpu import load_compute
+from .cpu import choose_kernels, load_compute, loaded_bytes
 from .draft.prompt_lookup import PromptLookup
 from .dtypes import torch_dtype
 from .head import Head
 from .machine import available_memory
+from .plan_check import checked_plan
 from .rows import Rows
 from .sizing import size_cache
 from .steering import NOT_FINITE
 from .structure import grammars_of
 from .unknown import replace_unknown
 from .verify import Indices, verify, write_results
-from .weights.checkpoint import open_checkpoint, weight_bytes
+from .weights.checkpoint import open_checkpoint
 from .work import work_of
 
 
@@ -54,7 +55,7 @@ class Runner:
     @torch.inference_mode()
     def run(self, plan: StepPlan) -> StepDone:
         """Run one step and leave its results in its slot. Raises BadMessage for a plan that is none."""
-        slot = checked_slot(plan, self._slots)
+        slot = checked_plan(plan, self._slots, self.hello, self._rows.cursors)
         batch = self._take(plan, slot)
         errors = {chunk.index: "the model takes text only" for chunk in plan.media if chunk.images}
         errors |= replace_unknown(batch, self.hello.vocab_size)
@@ -109,10 +110,11 @@ def load_runner(config: Config, slots: Sequence[StepSlot], progress: Callable[[f
     cores = config.threads_of_engine(usable_cores())
     checkpoint = open_checkpoint(Path(config.model))
     model_config, dtype = checkpoint.config, torch_dtype(config.dtype)
-    size = weight_bytes(checkpoint, dtype.itemsize)
+    kernels = choose_kernels(config, checkpoint)
+    size = loaded_bytes(config, checkpoint, kernels)
     sizes = size_cache(config, model_config, size, dtype.itemsize, available_memory())
     grammars = grammars_of(config.model, model_config)
-    compute = load_compute(config, checkpoint, sizes, cores, progress)
+    compute = load_compute(config, checkpoint, kernels, sizes, cores, progress)
     drafts = config.num_speculative_tokens
     rows = Rows(config.max_num_seqs, -(-sizes.max_model_len // config.block_size), grammars, drafts)
     lookup = PromptLookup(sizes.num_blocks, config.block_size, drafts) if drafts else None

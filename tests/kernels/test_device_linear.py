@@ -17,7 +17,7 @@ def numbers(*shape: int, seed: int) -> torch.Tensor:
 
 
 @pytest.mark.parametrize("fp8", TYPES, ids=str)
-def test_quantised_rows_use_the_whole_range(fp8: torch.dtype) -> None:
+def test_quantized_rows_use_the_whole_range(fp8: torch.dtype) -> None:
     """Each row's largest number becomes the type's largest, and all are kept to a sixteenth; zeros stay zeros."""
     rows = numbers(6, 40, seed=1) * torch.tensor([1e-3, 1.0, 1e3, 1e6, 1.0, 0.0])[:, None]
     narrow, scale = quantize_rows(rows, fp8)
@@ -29,8 +29,8 @@ def test_quantised_rows_use_the_whole_range(fp8: torch.dtype) -> None:
 @pytest.mark.parametrize("fp8", TYPES, ids=str)
 @pytest.mark.parametrize("bias", [False, True], ids=["plain", "bias"])
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=str)
-def test_quantised_projections(fp8: torch.dtype, bias: bool, dtype: torch.dtype) -> None:
-    """The product of the quantised numbers, in the type of the activations."""
+def test_quantized_projections(fp8: torch.dtype, bias: bool, dtype: torch.dtype) -> None:
+    """The product of the quantized numbers, in the type of the activations."""
     hidden, weight = numbers(5, 48, seed=2).to(dtype), numbers(24, 48, seed=3).to(dtype)
     added = numbers(24, seed=4).to(dtype) if bias else None
     linear = LinearMaker(fp8, invariant=False, device=CPU, dtype=dtype).quantized(weight, added)
@@ -44,8 +44,8 @@ def test_quantised_projections(fp8: torch.dtype, bias: bool, dtype: torch.dtype)
     torch.testing.assert_close(found.float(), expected, rtol=2 * step, atol=1e-5 + step)
 
 
-def test_the_head_is_never_quantised() -> None:
-    """Plain projections take the weights as they are, also where others are quantised."""
+def test_the_head_is_never_quantized() -> None:
+    """Plain projections take the weights as they are, also where others are quantized."""
     hidden, weight = numbers(3, 32, seed=5), numbers(16, 32, seed=6)
     for invariant in (False, True):
         linear = LinearMaker(TYPES[0], invariant, CPU, torch.float32).plain(weight)
@@ -54,7 +54,7 @@ def test_the_head_is_never_quantised() -> None:
 
 @pytest.mark.parametrize("fp8", [None, TYPES[0]], ids=str)
 def test_invariant_projections(fp8: torch.dtype | None) -> None:
-    """A row has the same bits alone and among others, with quantised weights, too."""
+    """A row has the same bits alone and among others, with quantized weights, too."""
     hidden, weight = numbers(70, 48, seed=7).bfloat16(), numbers(24, 48, seed=8).bfloat16()
     linear = LinearMaker(fp8, invariant=True, device=CPU).quantized(weight)
     together = linear(hidden)

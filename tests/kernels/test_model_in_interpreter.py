@@ -25,6 +25,7 @@ from fourstroke.procs.executor.models.llama import Llama
 from fourstroke.procs.executor.weights.checkpoint import open_checkpoint
 from fourstroke.procs.executor.weights.source import Weights
 
+from ..unit.procs.executor.bad_plans import run_bad_plans
 from ..unit.procs.executor.device.cpu_card import CpuCard
 from ..unit.procs.executor.driver import GREEDY, Driver, Entry, executor_config
 from ..unit.procs.executor.tiny import VOCAB, save_folder, tiny_weights
@@ -128,6 +129,11 @@ def test_tokens_stay_on_the_device(device: Driver, expected: Driver) -> None:
     device.decode([first, second], 1, last=True)
     assert first.generated == texts[0]
     assert second.generated == texts[1][:2]
+
+
+def test_bad_plans(device: Driver) -> None:
+    """None reaches the device."""
+    run_bad_plans(device)
 
 
 def test_the_next_step_is_launched_before_the_last_one_has_come_back(flat: Path) -> None:

@@ -21,8 +21,8 @@ _SCALED_MM_MULTIPLE = 16
 
 
 class LinearMaker:
-    """Makes projections of a kind, for activations of type `dtype`. `fp8` is the type of quantised weights; None: they
-    are not quantised.
+    """Makes projections of a kind, for activations of type `dtype`. `fp8` is the type of quantized weights; None: they
+    are not quantized.
     """
 
     def __init__(
@@ -37,7 +37,7 @@ class LinearMaker:
         return _InvariantLinear(weight, bias) if self._invariant else _LibraryLinear(weight, bias)
 
     def quantized(self, weight: torch.Tensor, bias: torch.Tensor | None = None) -> Linear:
-        """The same by a weight that is quantised here, if weights are."""
+        """The same by a weight that is quantized here, if weights are."""
         if self._fp8 is None:
             return self.plain(weight, bias)
         by_library = self._library and all(size % _SCALED_MM_MULTIPLE == 0 for size in weight.shape)

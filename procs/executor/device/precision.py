@@ -32,7 +32,7 @@ class CardTypes:
 
 @dataclass(frozen=True, slots=True)
 class Precision:
-    """What is used: activations and plain weights, the KV cache, and quantised weights if there are any."""
+    """What is used: activations and plain weights, the KV cache, and quantized weights if there are any."""
 
     dtype: torch.dtype
     cache: torch.dtype
@@ -66,7 +66,7 @@ def card_types(device: torch.device) -> CardTypes:
 
 
 def choose_precision(config: Config, types: CardTypes) -> Precision:
-    """What the flags ask for; nothing is quantised unless they do. Raises ConfigError for what a card does not have."""
+    """What the flags ask for; nothing is quantized unless they do. Raises ConfigError for what a card does not have."""
     dtype = torch_dtype(config.dtype, types.wide)
     weights = _fp8("--quantization", types) if config.quantization == "fp8" else None
     if config.quantization not in ("auto", "none", "fp8"):

@@ -19,10 +19,11 @@ import numpy as np
 import torch
 
 from ....ipc.messages import Hello, NewRow, RowError, Sampling, StepDone, StepPlan
-from ....ipc.plan import StepSlot, checked_slot
+from ....ipc.plan import StepSlot
 from ...process import HasFileno
 from ..batch import Batch, build_batch
 from ..head import Head
+from ..plan_check import checked_plan
 from ..rows import Rows
 from ..steering import NOT_FINITE
 from ..unknown import replace_unknown
@@ -86,7 +87,7 @@ class DeviceRunner:
 
     @torch.inference_mode()
     def launch(self, plan: StepPlan) -> None:
-        slot = checked_slot(plan, self._slots)
+        slot = checked_plan(plan, self._slots, self.hello, self._rows.cursors)
         batch, changes = self._take(plan, slot)
         errors = {chunk.index: "the model takes text only" for chunk in plan.media if chunk.images}
         errors |= replace_unknown(batch, self.hello.vocab_size)

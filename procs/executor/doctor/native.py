@@ -8,9 +8,10 @@ import torch
 
 from ....common.errors import ResourceError
 from ....common.finding import Finding, green, yellow
-from ..native.build import built_library, find_compiler
+from ..native.build import find_compiler
 from ..native.compute import NativeCompute
 from ..native.library import Library
+from ..native.load import load_kernels
 from . import tiny_model
 from .selftest import Computation, SelfTest
 
@@ -20,10 +21,14 @@ _SUBJECT = "C kernels"
 def load(cache: Path) -> tuple[Library | None, Finding]:
     """The library, built into a folder if it is not there yet, or None where there can be none."""
     try:
-        path = built_library(cache)
-        return Library(path), green(_SUBJECT, str(path))
+        kernels, lacking = load_kernels(cache)
     except ResourceError as error:
         return None, _without(" ".join(str(error).split()), find_compiler() is not None)
+    if lacking is not None:
+        return kernels, yellow(
+            _SUBJECT, lacking, "let it (a sandbox, or Linux before 5.16?): prompts take longer without"
+        )
+    return kernels, green(_SUBJECT, str(kernels.path))
 
 
 def _without(cause: str, compiler: bool) -> Finding:

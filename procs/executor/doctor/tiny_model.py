@@ -16,7 +16,6 @@ from ..compute import Compute, TorchCompute
 from ..kv_cache import KvCache
 from ..models.config import ModelConfig
 from ..models.llama import Llama
-from ..weights.blocks import Blocks
 from ..weights.source import Weights
 from ..work import Draws, ragged
 
@@ -76,7 +75,10 @@ class RandomCheckpoint:
         scaled = 1 + numbers / 10 if len(shape) == 1 else numbers / math.sqrt(shape[1])
         return scaled.bfloat16()
 
-    def blocks(self, _name: str) -> Blocks | None:
+    def block_type(self, _name: str) -> None:
+        return None
+
+    def blocks(self, _name: str) -> None:
         return None
 
 

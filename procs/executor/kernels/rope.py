@@ -48,7 +48,7 @@ def _rotate_and_write(
     turns = head < HQ + HK
     c = tl.load(cos + angle, mask=place < D // 2, other=1.0)
     s = tl.load(sin + angle, mask=place < D // 2, other=0.0)
-    # Rounded to the model's type before anything else: an 8-bit cache quantises what a 16-bit one would hold.
+    # Rounded to the model's type before anything else: an 8-bit cache quantizes what a 16-bit one would hold.
     new_left = tl.where(turns, left * c - right * s, left).to(qkv.dtype.element_ty)
     new_right = tl.where(turns, right * c + left * s, right).to(qkv.dtype.element_ty)
 

@@ -19,6 +19,9 @@ from ....common.errors import ResourceError
 SOURCES = Path(__file__).parent / "src"
 COMPILERS = ("cc", "gcc", "clang")
 _FLAGS = ("-std=gnu11", "-O3", "-march=native", "-fno-math-errno", "-fPIC", "-shared", "-pthread", "-Wno-psabi")
+WITHOUT_AMX = ("-DNO_AMX",)
+"""Flags for the compiler: kernels that do not need the system's leave to use the processor's matrix unit."""
+
 _TIME_LIMIT_S = 120
 
 
@@ -44,7 +47,8 @@ def find_compiler() -> Compiler | None:
 def _version(path: str) -> str | None:
     """What a compiler says that it is; None if it does not run."""
     try:
-        asked = subprocess.run([path, "--version"], capture_output=True, text=True, timeout=_TIME_LIMIT_S, check=False)
+        command = [path, "--version"]
+        asked = subprocess.run(command, capture_output=True, errors="replace", timeout=_TIME_LIMIT_S, check=False)
     except (OSError, subprocess.TimeoutExpired):
         return None
     return asked.stdout.partition("\n")[0] if asked.returncode == 0 else None
@@ -53,14 +57,17 @@ def _version(path: str) -> str | None:
 def built_library(cache: Path, extra: tuple[str, ...] = ()) -> Path:
     """The library for this machine, built if it is not in the folder `cache` yet; `extra` are flags for the compiler.
 
-    Raises ResourceError, with what the compiler said, if it cannot be built.
+    Raises ResourceError, with what the compiler or the system said, if it cannot be built.
     """
     compiler = find_compiler()
     if compiler is None:
         raise ResourceError(f"there is no C compiler ({', '.join(COMPILERS)})")
-    path = cache / f"kernels-{_fingerprint(compiler, extra)}.so"
-    if not path.exists():
-        _build(compiler, extra, path)
+    try:
+        path = cache / f"kernels-{_fingerprint(compiler, extra)}.so"
+        if not path.exists():
+            _build(compiler, extra, path)
+    except OSError as error:  # the folder, the disk, or a compiler that was there a moment ago
+        raise ResourceError(f"the kernels cannot be built in {cache}: {error}") from None
     return path
 
 
@@ -83,15 +90,12 @@ def _processor() -> str:
 def _build(compiler: Compiler, extra: tuple[str, ...], path: Path) -> None:
     """Several processes may do this at once: each builds its own file, and the last one's stays."""
     sources = sorted(map(str, SOURCES.glob("*.c")))
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        handle, unfinished = tempfile.mkstemp(suffix=".so", dir=path.parent)
-    except OSError as error:
-        raise ResourceError(f"the kernels cannot be kept in {path.parent}: {error}") from None
+    path.parent.mkdir(parents=True, exist_ok=True)
+    handle, unfinished = tempfile.mkstemp(suffix=".so", dir=path.parent)
     os.close(handle)
     command = [compiler.path, *_FLAGS, *extra, "-o", unfinished, *sources, "-lm"]
     try:
-        built = subprocess.run(command, capture_output=True, text=True, timeout=_TIME_LIMIT_S, check=False)
+        built = subprocess.run(command, capture_output=True, errors="replace", timeout=_TIME_LIMIT_S, check=False)
         if built.returncode:
             raise ResourceError(f"{compiler.path} could not build the kernels: {built.stderr.strip()[-500:]}")
         Path(unfinished).replace(path)

@@ -22,6 +22,7 @@ from ..verify import Indices
 from ..weights.source import Weights
 from ..work import ragged
 from . import library
+from .forms import EMBEDDING, HEAD, Product, products_of
 from .library import Library
 from .weights import Arena, Packed, Packer, dense
 
@@ -36,9 +37,6 @@ _SLACK_BYTES = 64
 
 _MOST_INPUTS = 32768
 """Numbers in a row of a projection: MOST_INPUTS of src/matmul.c, which has room for no more and does not look."""
-
-_EMBEDDING = "model.embed_tokens.weight"
-_HEAD = "lm_head.weight"
 
 
 def obstacle(config: ModelConfig, block_size: int) -> str | None:
@@ -152,14 +150,14 @@ class _Loaded:
 
     def __init__(self, packer: Packer, weights: Weights, config: ModelConfig, threads: int) -> None:
         size = config.hidden_size
-        embedding = packer.embedding(_EMBEDDING, config.vocab_size, size)
+        embedding = packer.embedding(EMBEDDING, config.vocab_size, size)
         self.embedding = dense(embedding, torch.bfloat16)
         self.final_norm = weights.take("model.norm.weight", size).float()
         parts = [partial(_LoadedLayer, packer, weights, config, index) for index in range(config.layers)]
         self._layers = weights.in_parallel(parts, threads)
-        head = embedding if config.tied_embeddings else packer.embedding(_HEAD, config.vocab_size, size)
+        head = embedding if config.tied_embeddings else packer.embedding(HEAD, config.vocab_size, size)
         self.head = packer.head(head)
-        weights.finish(unused=(_HEAD,) if config.tied_embeddings else ())
+        weights.finish(unused=(HEAD,) if config.tied_embeddings else ())
 
     def layers(self, cache: npt.NDArray[np.uint8]) -> ctypes.Array[library.Layer]:
         """`cache` is [layers, 2, bytes]: keys and values."""
@@ -169,22 +167,20 @@ class _Loaded:
 
 class _LoadedLayer:
     def __init__(self, packer: Packer, weights: Weights, config: ModelConfig, index: int) -> None:
-        prefix, size, inner = f"model.layers.{index}", config.hidden_size, config.intermediate_size
-        query, key_value = config.heads * config.head_dim, config.kv_heads * config.head_dim
-        names = [f"{prefix}.self_attn.{name}_proj" for name in "qkv"]
-        out = f"{prefix}.self_attn.o_proj"
+        prefix, size = f"model.layers.{index}", config.hidden_size
+        query_key_value, output, gate_up, down = products_of(config, index)
 
-        def bias(*of: str) -> Sequence[str]:
-            return [f"{name}.bias" for name in of] if config.attention_bias else ()
+        def bias(product: Product) -> Sequence[str]:
+            of = [name.replace(".weight", ".bias") for name in product.names]
+            return of if config.attention_bias else ()
 
         def norm(name: str) -> torch.Tensor:
             return weights.take(f"{prefix}.{name}.weight", size).float()
 
-        matrices = [f"{name}.weight" for name in names]
-        self._query_key_value = packer.stacked(matrices, (query, key_value, key_value), size, bias(*names))
-        self._output = packer.stacked([f"{out}.weight"], [size], query, bias(out))
-        self._gate_up = packer.gated(f"{prefix}.mlp.gate_proj.weight", f"{prefix}.mlp.up_proj.weight", inner, size)
-        self._down = packer.stacked([f"{prefix}.mlp.down_proj.weight"], [size], inner)
+        self._query_key_value = packer.stacked(query_key_value, bias(query_key_value))
+        self._output = packer.stacked(output, bias(output))
+        self._gate_up = packer.gated(gate_up)
+        self._down = packer.stacked(down)
         self._attention_norm, self._mlp_norm = norm("input_layernorm"), norm("post_attention_layernorm")
 
     def struct(self, keys: npt.NDArray[np.uint8], values: npt.NDArray[np.uint8]) -> library.Layer:

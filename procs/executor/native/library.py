@@ -72,10 +72,15 @@ class Step(ctypes.Structure):
     )
 
 
+class MatrixUnitRefused(ResourceError):
+    """The system does not let this process use AMX, for which the kernels were built."""
+
+
 class Library(ctypes.CDLL):
-    """The loaded kernels. Raises ResourceError if they cannot be loaded or the system refuses what they need."""
+    """The loaded kernels. Raises ResourceError if they cannot be loaded, MatrixUnitRefused if they may not be run."""
 
     def __init__(self, path: Path) -> None:
+        self.path = path
         try:
             super().__init__(str(path))
         except OSError as error:
@@ -91,7 +96,7 @@ class Library(ctypes.CDLL):
         arguments = (c_void_p, POINTER(Decoder), c_int, *(4 * (c_void_p,)), c_int)
         self._declare("decoder_logits", None, *arguments)
         if not self.processor_prepare():
-            raise ResourceError("the system does not let this process use the processor's matrix unit")
+            raise MatrixUnitRefused("the system does not let this process use the processor's matrix unit")
 
     def _declare(self, name: str, result: type | None, *arguments: type) -> None:
         function = self[name]

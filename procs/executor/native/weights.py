@@ -1,7 +1,6 @@
 """From a checkpoint's matrices to tiles for the C kernels (src/weights.h).
 
-Matrices that are multiplied with the same tokens become one. What a checkpoint stores as blocks of 4 or 8 bits stays so
-if the quantisation says `auto`; `int8` and `int4` quantise what is stored otherwise, and `none` computes with bfloat16.
+Matrices that are multiplied with the same tokens become one; in which form, forms.py says.
 """
 
 from __future__ import annotations
@@ -13,22 +12,17 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 import torch
-from gguf import GGMLQuantizationType as Type
 
-from ..weights.blocks import BLOCK, Blocks, quantise
+from ..weights.blocks import Blocks, converted
 from ..weights.source import Weights
-from .library import BF16, INT4, INT8, Library, Weight
-
-_PANELS = 32
-"""Outputs come in pairs of panels of 16."""
+from .forms import PANEL, PANELS, Form, Product, head_kept_as, kept_as, kept_together, tile_bytes, tile_kind
+from .library import Library, Weight
 
 _ALIGNMENT = 64
 """Of the processor's cache lines: a row of a tile fills one."""
 
 _PIECE = 32 << 20
 """Bytes of memory that are asked for at once."""
-
-_INTO = {"int8": Type.Q8_0, "int4": Type.Q4_1}
 
 Matrix = Blocks | torch.Tensor
 
@@ -50,39 +44,35 @@ class Packer:
         self._quantization = quantization
         self._arena = Arena()
 
-    def stacked(self, names: Sequence[str], outputs: Sequence[int], inputs: int, bias: Sequence[str] = ()) -> Packed:
-        """Projections of the same tokens, one below the other; each may have a bias."""
-        parts = [self._take(name, rows, inputs) for name, rows in zip(names, outputs, strict=True)]
-        biases = [self._weights.take(name, rows) for name, rows in zip(bias, outputs, strict=False)]
-        return self._pack(_stack(parts), torch.cat(biases) if biases else None)
+    def stacked(self, product: Product, bias: Sequence[str] = ()) -> Packed:
+        """The projections one below the other; each may have a bias."""
+        biases = [self._weights.take(name, rows) for name, rows in zip(bias, product.outputs, strict=False)]
+        return self._pack(self._take(product), torch.cat(biases) if biases else None)
 
-    def gated(self, gate: str, up: str, outputs: int, inputs: int) -> Packed:
-        """Two projections of the same tokens, 16 rows of each by turns; `outputs` is a multiple of 16."""
-        both = _stack([self._take(gate, outputs, inputs), self._take(up, outputs, inputs)])
-        order = np.arange(2 * outputs).reshape(2, -1, 16).swapaxes(0, 1).reshape(-1)
-        return self._pack(_rows(both, order))
+    def gated(self, product: Product) -> Packed:
+        """Two projections, 16 rows of each by turns; they have equally many, a multiple of 16."""
+        order = np.arange(sum(product.outputs)).reshape(2, -1, PANEL).swapaxes(0, 1).reshape(-1)
+        return self._pack(_rows(self._take(product), order))
 
     def embedding(self, name: str, tokens: int, size: int) -> Matrix:
         """The embedding as it is stored, which may be the head's matrix too."""
-        return self._take_as(None, name, tokens, size)
+        return self._weights.take_as_stored(name, tokens, size)
 
     def head(self, matrix: Matrix) -> Packed:
-        """The projection to the vocabulary, with no fewer than 8 bits unless it is stored so."""
-        into = "int8" if self._quantization == "int4" else self._quantization
-        return self._pack(_convert(matrix, _INTO.get(into)))
+        """The projection to the vocabulary."""
+        return self._pack(_convert(matrix, head_kept_as(_form(matrix), self._quantization)))
 
-    def _take(self, name: str, outputs: int, inputs: int) -> Matrix:
-        return self._take_as(_INTO.get(self._quantization), name, outputs, inputs)
-
-    def _take_as(self, kind: Type | None, name: str, outputs: int, inputs: int) -> Matrix:
-        if self._quantization == "none":
-            return self._weights.take(name, outputs, inputs)
-        return _convert(self._weights.take_as_stored(name, outputs, inputs), kind)
+    def _take(self, product: Product) -> Matrix:
+        """The projections, one below the other, in the form that they have together."""
+        named = zip(product.names, product.outputs, strict=True)
+        stored = [self._weights.take_as_stored(name, rows, product.inputs) for name, rows in named]
+        form = kept_together([kept_as(_form(matrix), self._quantization) for matrix in stored])
+        return _stack([_convert(matrix, form) for matrix in stored], form)
 
     def _pack(self, matrix: Matrix, bias: torch.Tensor | None = None) -> Packed:
         rows, inputs = _shape(matrix)
-        kind, outputs = _kind(matrix), -(-rows // _PANELS) * _PANELS
-        tiles = self._arena.take(outputs // 16 * (inputs // BLOCK) * self._library.weight_tile_bytes(kind))
+        kind, outputs = tile_kind(_form(matrix)), -(-rows // (PANELS * PANEL)) * PANELS * PANEL
+        tiles = self._arena.take(tile_bytes(self._library, rows, inputs, _form(matrix)))
         if isinstance(matrix, Blocks):
             data = np.zeros((outputs, matrix.data.shape[1]), np.uint8)
             data[:rows] = matrix.data
@@ -127,17 +117,12 @@ def _shape(matrix: Matrix) -> tuple[int, int]:
     return len(matrix.data), matrix.columns
 
 
-def _kind(matrix: Matrix) -> int:
-    if isinstance(matrix, torch.Tensor):
-        return BF16
-    return INT8 if matrix.kind == Type.Q8_0 else INT4
+def _form(matrix: Matrix) -> Form:
+    return matrix.kind if isinstance(matrix, Blocks) else None
 
 
-def _convert(matrix: Matrix, wanted: Type | None) -> Matrix:
-    """Blocks of 4 bits stay what they are, and without a wish everything does."""
-    if wanted is None or _kind(matrix) == INT4 or (isinstance(matrix, Blocks) and matrix.kind == wanted):
-        return matrix
-    return quantise(dense(matrix, torch.float32), wanted)
+def _convert(matrix: Matrix, form: Form) -> Matrix:
+    return dense(matrix, torch.bfloat16) if form is None else converted(matrix, form)
 
 
 def dense(matrix: Matrix, dtype: torch.dtype) -> torch.Tensor:
@@ -145,12 +130,11 @@ def dense(matrix: Matrix, dtype: torch.dtype) -> torch.Tensor:
     return matrix.dense(dtype) if isinstance(matrix, Blocks) else matrix.to(dtype)
 
 
-def _stack(parts: Sequence[Matrix]) -> Matrix:
-    """One below the other; in bfloat16 if their blocks are of different types."""
-    blocks = [part for part in parts if isinstance(part, Blocks)]
-    if len(blocks) == len(parts) and len({part.kind for part in blocks}) == 1:
-        return Blocks(blocks[0].kind, np.concatenate([part.data for part in blocks]))
-    return torch.cat([dense(part, torch.bfloat16) for part in parts])
+def _stack(parts: Sequence[Matrix], form: Form) -> Matrix:
+    """Matrices of one form, one below the other."""
+    if form is None:
+        return torch.cat([part for part in parts if isinstance(part, torch.Tensor)])
+    return Blocks(form, np.concatenate([part.data for part in parts if isinstance(part, Blocks)]))
 
 
 def _rows(matrix: Matrix, order: npt.NDArray[np.int64]) -> Matrix:

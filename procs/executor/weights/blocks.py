@@ -1,4 +1,4 @@
-"""Matrices that are kept quantised, in the blocks of GGUF: 32 neighbours in a row share a scale.
+"""Matrices that are kept quantized, in the blocks of GGUF: 32 neighbours in a row share a scale.
 
 Layouts: ggml-common.h of llama.cpp. Files have such blocks; others are made of float weights by the `gguf` package.
 """
@@ -40,6 +40,25 @@ class Blocks:
         return torch.from_numpy(dequantize(self.data, self.kind).reshape(len(self.data), -1)).to(dtype)
 
 
-def quantise(matrix: torch.Tensor, kind: Type) -> Blocks:
+def quantize(matrix: torch.Tensor, kind: Type) -> Blocks:
     """The nearest blocks to a float matrix whose rows are whole blocks."""
     return Blocks(kind, gguf.quants.quantize(matrix.float().numpy(), kind))
+
+
+def converted(matrix: Blocks | torch.Tensor, kind: Type) -> Blocks:
+    """The same numbers, or the nearest, in blocks of this type. Q4_1 has all numbers of Q4_0."""
+    if isinstance(matrix, torch.Tensor):
+        return quantize(matrix, kind)
+    if matrix.kind == kind:
+        return matrix
+    if (matrix.kind, kind) == (Type.Q4_0, Type.Q4_1):
+        return Blocks(kind, _with_minima(matrix.data))
+    return quantize(matrix.dense(torch.float32), kind)
+
+
+def _with_minima(data: npt.NDArray[np.uint8]) -> npt.NDArray[np.uint8]:
+    """Q4_0 to Q4_1: a number is d (q - 8) in the one, d q + m in the other. Rows of blocks."""
+    blocks = data.reshape(len(data), -1, 18)
+    scales = np.ascontiguousarray(blocks[..., :2])
+    minima = (scales.view(np.float16) * np.float16(-8)).view(np.uint8)
+    return np.concatenate((scales, minima, blocks[..., 2:]), axis=-1).reshape(len(data), -1)

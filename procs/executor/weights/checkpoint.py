@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Protocol
 
 import torch
+from gguf import GGMLQuantizationType
 
 from ....common.errors import ModelError
 from ..models.config import ModelConfig
@@ -32,8 +33,12 @@ class Checkpoint(Protocol):
         """A tensor in the shape of `shapes`, in some float dtype. May be called from several threads."""
         ...
 
+    def block_type(self, name: str) -> GGMLQuantizationType | None:
+        """The type of the quantized blocks in which a matrix is stored; None for one that is stored otherwise."""
+        ...
+
     def blocks(self, name: str) -> Blocks | None:
-        """A matrix as the quantised blocks in which it is stored; None for one that is stored otherwise."""
+        """A matrix as these blocks."""
         ...
 
 

@@ -1,4 +1,4 @@
-"""Quantised tensors of GGUF files to float32.
+"""Quantized tensors of GGUF files to float32.
 
 The `gguf` package knows all types. The three of llama.cpp's plain files are written out here, since it
 takes three times as long over them, most of a server's start: the 210 Q4_1 tensors of a 135M model take
@@ -22,7 +22,7 @@ Floats = npt.NDArray[np.float32]
 def dequantize(data: Bytes, kind: Type) -> Floats:
     """The elements of a tensor's raw bytes, flat, in memory of their own.
 
-    Raises NotImplementedError for a type that the package cannot dequantise.
+    Raises NotImplementedError for a type that the package cannot dequantize.
     """
     if kind in _OWN:
         return _OWN[kind](data).reshape(-1)

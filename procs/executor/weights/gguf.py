@@ -1,4 +1,4 @@
-"""Checkpoints in GGUF files, architecture `llama`: names translated, weights dequantised on reading.
+"""Checkpoints in GGUF files, architecture `llama`: names translated, weights dequantized on reading.
 
 llama.cpp rotates neighbouring elements of a head where Hugging Face rotates the two halves, and its
 converter permutes the rows of the q and k projections to suit. Reading undoes that (`_halves`).
@@ -52,11 +52,17 @@ class GgufCheckpoint:
     def read(self, name: str) -> torch.Tensor:
         return torch.from_numpy(self._in_order(name, _dequantized(self._file, self._own_name[name])))
 
-    def blocks(self, name: str) -> Blocks | None:
+    def block_type(self, name: str) -> GGMLQuantizationType | None:
         tensor = self._file.tensors[self._own_name[name]]
         kind = GGMLQuantizationType(tensor.type_id)
-        if kind not in KINDS or len(tensor.shape) != 2 or tensor.shape[1] % BLOCK:
+        whole = len(tensor.shape) == 2 and tensor.shape[1] % BLOCK == 0
+        return kind if kind in KINDS and whole else None
+
+    def blocks(self, name: str) -> Blocks | None:
+        kind = self.block_type(name)
+        if kind is None:
             return None
+        tensor = self._file.tensors[self._own_name[name]]
         return Blocks(kind, self._in_order(name, tensor.data.reshape(tensor.shape[0], -1)))
 
     def _in_order(self, name: str, weight: np.ndarray) -> np.ndarray:

@@ -43,6 +43,9 @@ class HuggingFaceCheckpoint:
         tensor: torch.Tensor = self._file_of[name].get_tensor(name)
         return tensor
 
+    def block_type(self, _name: str) -> None:
+        return None
+
     def blocks(self, _name: str) -> None:
         return None
 

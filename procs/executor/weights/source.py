@@ -18,7 +18,7 @@ from .blocks import Blocks
 from .checkpoint import Checkpoint
 
 _LOAD_THREADS = 4
-"""At most; a core each is enough, since dequantising runs in numpy without the interpreter's lock."""
+"""At most; a core each is enough, since dequantizing runs in numpy without the interpreter's lock."""
 
 _NOT_WEIGHTS = re.compile(r"rope_freqs\.weight|.*\.rotary_emb\.inv_freq")
 """Tables that follow from the configuration and that some checkpoints carry along."""
@@ -49,7 +49,7 @@ class Weights:
         return self._checkpoint.read(name).to(self._device, self.dtype)
 
     def take_as_stored(self, name: str, *shape: int) -> Blocks | torch.Tensor:
-        """The same, but in the quantised blocks of the file, where it has them."""
+        """The same, but in the quantized blocks of the file, where it has them."""
         self._hand_out(name, shape)
         blocks = self._checkpoint.blocks(name)
         return self._checkpoint.read(name).to(self._device, self.dtype) if blocks is None else blocks

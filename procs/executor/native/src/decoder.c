@@ -58,6 +58,7 @@ static void run_step(void *argument, int member) {
     }
     for (int block; (block = next_item(counter, blocks_of(step->tokens))) >= 0;)
         stream_take(step->tokens, decoder->hidden, step->stream, step->hidden, block);
+    tile_release();
 }
 
 /* step->hidden of a step; its tokens' keys and values are in the cache then. 0 if there is no memory. */
@@ -97,6 +98,7 @@ static void run_head(void *argument, int member) {
              &heads->counters[1]);
     team_meet(heads->team);
     project(&head, team_members(heads->team), &heads->counters[2]);
+    tile_release();
 }
 
 /* Logits [rows, vocabulary] of hidden states [rows, hidden]; `stream` and `normed` are room for the rows, as in a step.

@@ -1,8 +1,8 @@
 /* Linear projections; see decoder.h.
  *
- * Up to two blocks of tokens: every weight is used once: a piece of work is a pair of panels, and a tile is dequantised
+ * Up to two blocks of tokens: every weight is used once: a piece of work is a pair of panels, and a tile is dequantized
  * while the one before is multiplied. More tokens: a piece of work is some of them and some pairs of panels, as many as
- * stay in the second cache; they are dequantised once, and all blocks of tokens, by twos, meet all of them.
+ * stay in the second cache; they are dequantized once, and all blocks of tokens, by twos, meet all of them.
  */
 #include "decoder.h"
 
@@ -150,7 +150,7 @@ static int at_least_one(int x) { return x > 1 ? x : 1; }
 
 static int at_most(int x, int most) { return x < most ? x : most; }
 
-/* Pairs of panels that are dequantised together: as many as stay in the second cache, and enough pieces for all. */
+/* Pairs of panels that are dequantized together: as many as stay in the second cache, and enough pieces for all. */
 static int pairs_together(const Weight *weight) {
     const int fitting = at_least_one(CACHED / (PAIR * weight->inputs)), fair = at_least_one(weight->outputs / PAIR / 4);
     return at_most(at_most(fitting, fair), MOST_PAIRS);

@@ -1,5 +1,5 @@
 /* What has to be asked of the system before the first kernel runs. */
-#if defined(__AMX_BF16__)
+#if defined(__AMX_BF16__) && !defined(NO_AMX)
 
 #include <sys/syscall.h>
 #include <unistd.h>

@@ -44,6 +44,10 @@ static inline void right_put_run(bf16 *right, int inputs, int columns, int colum
 static inline void tile_setup(Columns columns);
 static inline void tile_setup_half(int rows);
 
+/* A thread calls this when it will multiply nothing for a while: its tiles need not be saved when another gets its core.
+ */
+static inline void tile_release(void);
+
 /* Sums of a product: begun with those of the tiles before the first, as they were stored, or zero; grown by `tiles`
  * tiles of two panels ([tile][panel]) with one or two blocks; and stored. A thread has one such product under way. */
 typedef struct TileSums TileSums;

@@ -4,7 +4,7 @@
 
 #include <immintrin.h>
 
-/* Tiles that are multiplied while the next ones are dequantised, and those of a block that stay in the first cache,
+/* Tiles that are multiplied while the next ones are dequantized, and those of a block that stay in the first cache,
  * which two threads may share. */
 enum { TILES_AT_ONCE = 1, TILES_CACHED = 9 };
 
@@ -17,6 +17,8 @@ typedef struct {
 /* GCC 12's intrinsics do not say what they read: neither all of a configuration, nor the memory of a tile. */
 static inline void tile_configure(const TileConfig *config) { __asm__ volatile("ldtilecfg %0" ::"m"(*config)); }
 static inline void tile_fence(void) { __asm__ volatile("" ::: "memory"); }
+
+static inline void tile_release(void) { __asm__ volatile("tilerelease" ::: "memory"); }
 
 /* Tiles 0..3 are sums (panel 0 of both blocks, panel 1 of both), 4 and 5 the left side, 6 and 7 the right. */
 static inline void tile_setup(Columns columns) {

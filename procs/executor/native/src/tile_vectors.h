@@ -8,6 +8,7 @@ enum { TILES_AT_ONCE = 6, TILES_CACHED = 1 << 16 };
 
 static inline void tile_setup(Columns columns) { (void)columns; }
 static inline void tile_setup_half(int rows) { (void)rows; }
+static inline void tile_release(void) {}
 
 static inline void right_put(bf16 *right, int inputs, int columns, int pair, f32x16 even, f32x16 odd) {
     bf16 pairs[2 * COLUMNS];

@@ -45,7 +45,7 @@ static inline void spread(const f16 *from, float *to) {
     __asm__ volatile("" ::: "memory");
 }
 
-static void dequantise_int8(const Int8Tile *tile, bf16 *to) {
+static void dequantize_int8(const Int8Tile *tile, bf16 *to) {
     float scales[LANES];
     spread(tile->scales, scales);
     for (int output = 0; output < LANES; output++)
@@ -72,7 +72,7 @@ static inline void look_up(const uint8_t *numbers, f32x16 low, f32x16 high, bf16
 #endif
 }
 
-static void dequantise_int4(const Int4Tile *tile, bf16 *to) {
+static void dequantize_int4(const Int4Tile *tile, bf16 *to) {
     const f32x16 number = {0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15};
     float scales[LANES], minima[LANES];
     spread(tile->scales, scales);
@@ -92,9 +92,9 @@ const bf16 *weight_tiles(const Weight *weight, int pair, int first, int count, b
         return (const bf16 *)from;
     for (int t = 0; t < PANELS * count; t++)
         if (weight->kind == WEIGHT_INT8)
-            dequantise_int8((const Int8Tile *)from + t, room + t * TILE);
+            dequantize_int8((const Int8Tile *)from + t, room + t * TILE);
         else
-            dequantise_int4((const Int4Tile *)from + t, room + t * TILE);
+            dequantize_int4((const Int4Tile *)from + t, room + t * TILE);
     return room;
 }
 

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from fourstroke.common.errors import ConfigError
+from fourstroke.common.errors import ConfigError, ServerError
 from fourstroke.launch.bench.clients import Clients
 from fourstroke.launch.bench.load import Load, Target
 from fourstroke.launch.bench.options import split_arguments
@@ -50,6 +50,20 @@ def test_every_request_is_sent_once(clients: Clients, changes: dict[str, object]
         (None, INPUT_TOKENS, 5, 5)
     ]
     assert not asked.concurrency or server.most_open <= asked.concurrency
+
+
+@pytest.mark.parametrize("busy", [False, True], ids=["idle", "busy"])
+def test_a_client_that_dies(busy: bool) -> None:
+    """Before its orders or behind them: an error in words, and the others are ended as ever."""
+    with fake_server() as server, pytest.raises(ServerError, match="a client process died"), Clients(2) as asking:
+        records = asking.run(Target("t", server.url, MODEL), load(requests=2000 if busy else 7))
+        if busy:
+            next(records)
+        victim = asking._processes[0]
+        victim.kill()
+        victim.wait()
+        list(records)
+    assert all(process.returncode is not None for process in asking._processes)
 
 
 def test_times_are_in_order(clients: Clients) -> None:

@@ -11,7 +11,7 @@ import torch
 from fourstroke.common.errors import ConfigError, ResourceError
 from fourstroke.procs.executor import cpu
 from fourstroke.procs.executor.compute import Compute, TorchCompute
-from fourstroke.procs.executor.cpu import load_compute
+from fourstroke.procs.executor.cpu import choose_kernels, load_compute
 from fourstroke.procs.executor.native.build import find_compiler
 from fourstroke.procs.executor.native.compute import NativeCompute
 from fourstroke.procs.executor.sizing import Sizes
@@ -32,8 +32,8 @@ def threads_as_before() -> object:
 
 def load(changes: dict[str, object], config: object = FITTING) -> Compute:
     plain = {"dtype": "bfloat16", "kernel_folder": None}
-    checkpoint = RandomCheckpoint(config)  # type: ignore[arg-type]
-    return load_compute(executor_config(Path("m"), **(plain | changes)), checkpoint, Sizes(8, 64), 1, lambda _: None)
+    checkpoint, whole = RandomCheckpoint(config), executor_config(Path("m"), **(plain | changes))  # type: ignore[arg-type]
+    return load_compute(whole, checkpoint, choose_kernels(whole, checkpoint), Sizes(8, 64), 1, lambda _: None)
 
 
 @pytest.fixture(scope="session")
@@ -80,9 +80,9 @@ def test_torch_elsewhere(
 def test_torch_where_nothing_can_be_built(monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture) -> None:
     """What the builder says is the reason, and the model runs all the same."""
 
-    def fails(_folder: Path) -> Path:
+    def fails(_folder: Path) -> None:
         raise ResourceError("there is no C compiler (cc, gcc, clang)")
 
-    monkeypatch.setattr(cpu, "built_library", fails)
+    monkeypatch.setattr(cpu, "load_kernels", fails)
     assert isinstance(load({"kernel_folder": "anywhere"}), TorchCompute)
     assert "no C compiler" in caplog.text

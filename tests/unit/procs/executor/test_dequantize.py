@@ -1,4 +1,4 @@
-"""Dequantising: the types written out here are the gguf package's, to the bit; others are left to it."""
+"""Dequantizing: the types written out here are the gguf package's, to the bit; others are left to it."""
 
 import gguf
 import numpy as np
@@ -10,7 +10,7 @@ from fourstroke.procs.executor.weights.dequantize import dequantize
 
 @pytest.mark.parametrize("kind", [Type.Q4_0, Type.Q4_1, Type.Q8_0, Type.Q5_1, Type.Q6_K, Type.BF16, Type.F16, Type.F32])
 def test_equals_the_package(kind: Type) -> None:
-    """Real quantised data comes back as the package brings it back, in memory that may be written to."""
+    """Real quantized data comes back as the package brings it back, in memory that may be written to."""
     if kind == Type.Q6_K:
         data = np.random.default_rng(0).integers(0, 120, 210 * 8).astype(np.uint8)
     else:
@@ -23,7 +23,7 @@ def test_equals_the_package(kind: Type) -> None:
     assert values.flags.writeable
 
 
-def test_a_type_without_a_dequantiser_is_told() -> None:
+def test_a_type_without_a_dequantizer_is_told() -> None:
     """The package's own error comes through; the checkpoint turns it into words."""
     with pytest.raises(NotImplementedError):
         dequantize(np.zeros(64, np.uint8), Type.Q8_1)

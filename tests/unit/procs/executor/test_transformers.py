@@ -1,4 +1,4 @@
-"""The default model against transformers' Llama with the same dequantised weights."""
+"""The default model against transformers' Llama with the same dequantized weights."""
 
 from pathlib import Path
 

@@ -66,7 +66,7 @@ MI300 = amd_types("gfx942")
     ids=str,
 )
 def test_flags(changes: dict[str, object], precision: Precision) -> None:
-    """The cache has the activations' type unless told otherwise; weights are quantised only if told."""
+    """The cache has the activations' type unless told otherwise; weights are quantized only if told."""
     assert choose_precision(config(**changes), MI300) == precision
 
 

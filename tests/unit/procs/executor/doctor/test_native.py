@@ -16,6 +16,7 @@ from fourstroke.procs.executor.doctor import native, tiny_model
 from fourstroke.procs.executor.doctor.selftest import TOLERANCE, judge, largest_error
 from fourstroke.procs.executor.kv_cache import KvCache, LayerCache
 from fourstroke.procs.executor.models.llama import Llama
+from fourstroke.procs.executor.native import load
 from fourstroke.procs.executor.native.build import Compiler
 
 
@@ -31,10 +32,10 @@ def test_kernels_that_cannot_be_had(
 ) -> None:
     """The server works without them, so it is yellow, with the compiler's words in one line."""
 
-    def fails(cache: Path) -> Path:
+    def fails(cache: Path) -> None:
         raise ResourceError(cause)
 
-    monkeypatch.setattr(native, "built_library", fails)
+    monkeypatch.setattr(native, "load_kernels", fails)
     monkeypatch.setattr(native, "find_compiler", lambda: compiler)
     kernels, finding = native.load(tmp_path)
     assert kernels is None
@@ -47,7 +48,7 @@ def test_a_library_that_does_not_load(monkeypatch: pytest.MonkeyPatch, tmp_path:
     """A file that is no library is a finding, not an end."""
     broken = tmp_path / "kernels.so"
     broken.write_bytes(b"no library")
-    monkeypatch.setattr(native, "built_library", lambda cache: broken)
+    monkeypatch.setattr(load, "built_library", lambda cache: broken)
     kernels, finding = native.load(tmp_path)
     assert (kernels, finding.level) == (None, Level.YELLOW)
     assert "cannot be loaded" in finding.found

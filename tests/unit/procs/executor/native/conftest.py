@@ -7,10 +7,10 @@ from pathlib import Path
 import pytest
 
 from fourstroke.common.errors import ResourceError
-from fourstroke.procs.executor.native.build import built_library
+from fourstroke.procs.executor.native.build import WITHOUT_AMX, built_library
 from fourstroke.procs.executor.native.library import Library
 
-VARIANTS = {"this processor": (), "no matrix unit": ("-DNO_AMX",), "AVX2": ("-march=x86-64-v3",)}
+VARIANTS = {"this processor": (), "no matrix unit": WITHOUT_AMX, "AVX2": ("-march=x86-64-v3",)}
 """Flags for the compiler that give the portable forms of the kernels."""
 
 _NEEDED = {"AVX2": {"avx2", "fma", "f16c", "bmi2"}}

@@ -19,7 +19,7 @@ from fourstroke.procs.executor.models.config import ModelConfig
 from fourstroke.procs.executor.models.llama import Llama
 from fourstroke.procs.executor.native.compute import NativeCompute
 from fourstroke.procs.executor.native.library import Library
-from fourstroke.procs.executor.weights.blocks import Blocks, quantise
+from fourstroke.procs.executor.weights.blocks import Blocks, quantize
 from fourstroke.procs.executor.weights.source import Weights
 from fourstroke.procs.executor.work import Draws, ragged
 
@@ -68,9 +68,12 @@ class RandomCheckpoint:
         blocks = self.blocks(name)
         return self._numbers(name) if blocks is None else blocks.dense(torch.float32)
 
+    def block_type(self, name: str) -> Type | None:
+        return self._kinds(name) if len(self.shapes[name]) == 2 else None
+
     def blocks(self, name: str) -> Blocks | None:
-        kind = self._kinds(name) if len(self.shapes[name]) == 2 else None
-        return None if kind is None else quantise(self._numbers(name), kind)
+        kind = self.block_type(name)
+        return None if kind is None else quantize(self._numbers(name), kind)
 
     def _numbers(self, name: str) -> torch.Tensor:
         if name in self._changed:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import subprocess
 import sys
 from pathlib import Path
@@ -108,8 +109,29 @@ def test_a_folder_that_cannot_be(compilers: Compilers, tmp_path: Path) -> None:
     """A cache below a file is refused in words."""
     compilers.add_good()
     (tmp_path / "file").touch()
-    with pytest.raises(ResourceError, match="cannot be kept"):
+    with pytest.raises(ResourceError, match="cannot be built in"):
         built_library(tmp_path / "file" / "cache")
+
+
+def test_a_compiler_that_is_gone(compilers: Compilers, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It was there a moment ago: told in words, and nothing is left behind."""
+    monkeypatch.setattr(build, "find_compiler", lambda: Compiler(str(compilers.folder / "gone"), "cc 1.0"))
+    with pytest.raises(ResourceError, match=r"cannot be built in .*cache: .*gone"):
+        built_library(tmp_path / "cache")
+    assert list((tmp_path / "cache").iterdir()) == []
+
+
+def test_a_folder_that_does_not_take_it(compilers: Compilers, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The same of a library that cannot be put in its place."""
+
+    def full(_self: Path, _target: Path) -> Path:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    compilers.add_good()
+    monkeypatch.setattr(Path, "replace", full)
+    with pytest.raises(ResourceError, match=r"cannot be built in .*cache: .*No space left"):
+        built_library(tmp_path / "cache")
+    assert list((tmp_path / "cache").iterdir()) == []
 
 
 def test_two_processes_at_once(compilers: Compilers, tmp_path: Path) -> None:

@@ -84,24 +84,31 @@ def test_bits_of_tokens_one_by_one(kernels: Library, config: ModelConfig) -> Non
 
 
 @pytest.mark.parametrize("kind", [Type.Q4_0, Type.Q4_1, Type.Q8_0])
-def test_bits_of_quantised_weights(any_kernels: Library, kind: Type) -> None:
-    """Blocks as they are stored give the bits of the same weights in bfloat16."""
+def test_bits_of_quantized_weights(any_kernels: Library, kind: Type) -> None:
+    """Blocks as they are stored, in chunks and decodes, give the bits of the same weights in bfloat16."""
     checkpoint = RandomCheckpoint(SHARED, lambda _name: kind)
-    as_stored, dense = (
-        compute_all(native(any_kernels, checkpoint, quantization=quantization), TEXTS)
-        for quantization in ("auto", "none")
-    )
+    as_stored = compute_all(native(any_kernels, checkpoint), TEXTS, 100, DECODED)
+    dense = compute_all(native(any_kernels, checkpoint, quantization="none"), TEXTS)
     assert all(itertools.starmap(torch.equal, zip(as_stored, dense, strict=True)))
 
 
 @pytest.mark.parametrize("quantization, of_layers", [("int8", Type.Q8_0), ("int4", Type.Q4_1)])
-def test_bits_of_what_is_quantised_here(kernels: Library, quantization: str, of_layers: Type) -> None:
+def test_bits_of_what_is_quantized_here(kernels: Library, quantization: str, of_layers: Type) -> None:
     """They are those of a checkpoint that is stored so: the embedding dense, the head in 8 bits."""
     kinds = {EMBEDDING: None, HEAD: Type.Q8_0}
     stored = RandomCheckpoint(SHARED, lambda name: kinds.get(name, of_layers))
     ours = native(kernels, RandomCheckpoint(SHARED), quantization=quantization)
     expected = compute_all(native(kernels, stored), TEXTS)
     assert all(itertools.starmap(torch.equal, zip(compute_all(ours, TEXTS), expected, strict=True)))
+
+
+@pytest.mark.parametrize("quantization, most", [("int8", 0.03), ("int4", 0.4)])
+def test_what_is_quantized_here_is_near(kernels: Library, quantization: str, most: float) -> None:
+    """To the logits in bfloat16, and not they; random weights are the hardest for 4 bits."""
+    checkpoint, texts = RandomCheckpoint(SHARED), texts_of(80)
+    right = compute_all(native(kernels, checkpoint, quantization="none"), texts)[0]
+    ours = compute_all(native(kernels, checkpoint, quantization=quantization), texts)[0]
+    assert 0 < float((ours - right).norm() / right.norm()) < most
 
 
 def test_nan_of_an_earlier_owner(any_kernels: Library) -> None:

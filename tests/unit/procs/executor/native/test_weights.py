@@ -12,9 +12,10 @@ import torch
 from gguf import GGMLQuantizationType as Type
 
 from fourstroke.procs.executor.native import library
+from fourstroke.procs.executor.native.forms import Product
 from fourstroke.procs.executor.native.library import Library
 from fourstroke.procs.executor.native.weights import Packed, Packer
-from fourstroke.procs.executor.weights.blocks import Blocks, quantise
+from fourstroke.procs.executor.weights.blocks import Blocks, quantize
 from fourstroke.procs.executor.weights.source import Weights
 
 from .random_model import model_config
@@ -40,6 +41,10 @@ class Stored:
     def read(self, name: str) -> torch.Tensor:
         return _dense(self._tensors[name])
 
+    def block_type(self, name: str) -> Type | None:
+        blocks = self.blocks(name)
+        return None if blocks is None else blocks.kind
+
     def blocks(self, name: str) -> Blocks | None:
         tensor = self._tensors[name]
         return tensor if isinstance(tensor, Blocks) else None
@@ -53,13 +58,17 @@ def packer(kernels: Library, quantization: str = "auto", **tensors: Matrix) -> P
     return Packer(kernels, Weights(Stored(**tensors), torch.bfloat16, lambda _done: None), quantization)
 
 
+def product_of(**outputs: int) -> Product:
+    return Product(tuple(outputs), tuple(outputs.values()), INPUTS)
+
+
 def whole_numbers(seed: int, *shape: int, most: int = 8) -> torch.Tensor:
     numbers = torch.randint(-most, most + 1, shape, generator=torch.Generator().manual_seed(seed))
     return numbers.float()
 
 
 def random_blocks(kind: Type, outputs: int, seed: int = 0) -> Blocks:
-    """Any quantised numbers, with scales of 1/4 to 2 and, where there are any, whole minima."""
+    """Any quantized numbers, with scales of 1/4 to 2 and, where there are any, whole minima."""
     random = np.random.default_rng(seed)
     numbers, size = gguf.GGML_QUANT_SIZES[kind]
     data = random.integers(256, size=(outputs, INPUTS // numbers, size), dtype=np.uint8)
@@ -147,7 +156,7 @@ def _each_block(function: Callable[..., None], shape: Sequence[int], source: tor
 def test_products(any_kernels: Library, kind: Type | None, outputs: int) -> None:
     """Of matrices of each kind, with any number of outputs, for few rows and for many."""
     matrix = matrix_of(kind, outputs)
-    packed = packer(any_kernels, m=matrix).stacked(["m"], [outputs], INPUTS)
+    packed = packer(any_kernels, m=matrix).stacked(product_of(m=outputs))
     kinds = {None: library.BF16, Type.Q8_0: library.INT8}
     assert packed.weight.kind == kinds.get(kind, library.INT4)
     for tokens in TOKENS:
@@ -157,7 +166,7 @@ def test_products(any_kernels: Library, kind: Type | None, outputs: int) -> None
 def test_sums_are_added(any_kernels: Library) -> None:
     """To what is there."""
     matrix = whole_numbers(0, 96, INPUTS)
-    packed = packer(any_kernels, m=matrix).stacked(["m"], [96], INPUTS)
+    packed = packer(any_kernels, m=matrix).stacked(product_of(m=96))
     for tokens in TOKENS:
         before = whole_numbers(7, tokens, 96)
         stream = stream_of(any_kernels, before)
@@ -165,12 +174,12 @@ def test_sums_are_added(any_kernels: Library) -> None:
         assert torch.equal(rows_of(any_kernels, stream, tokens, 96), before + expected(matrix, tokens))
 
 
-@pytest.mark.parametrize("kinds", [(None, None), (Type.Q4_1, Type.Q4_1), (Type.Q4_1, Type.Q8_0), (None, Type.Q4_0)])
+@pytest.mark.parametrize("kinds", [(None, None), (Type.Q4_1, Type.Q4_1), (Type.Q4_0, Type.Q4_1), (None, Type.Q4_0)])
 def test_stacked_projections(any_kernels: Library, kinds: tuple[Type | None, Type | None]) -> None:
-    """One below the other with their biases, whatever their types."""
+    """One below the other with their biases; types that have one form in common lose nothing."""
     parts = {"a": matrix_of(kinds[0], 48, 1), "b": matrix_of(kinds[1], 33, 2)}
     biases = {"a.bias": whole_numbers(3, 48), "b.bias": whole_numbers(4, 33)}
-    packed = packer(any_kernels, **parts, **biases).stacked(["a", "b"], [48, 33], INPUTS, ["a.bias", "b.bias"])
+    packed = packer(any_kernels, **parts, **biases).stacked(product_of(a=48, b=33), ["a.bias", "b.bias"])
     matrix, bias = torch.cat([*map(_dense, parts.values())]), torch.cat([*biases.values()])
     for tokens in TOKENS:
         assert torch.equal(product(any_kernels, packed, tokens, 81), expected(matrix, tokens) + bias)
@@ -178,7 +187,7 @@ def test_stacked_projections(any_kernels: Library, kinds: tuple[Type | None, Typ
 
 def rows_of_right(kernels: Library, right: torch.Tensor, tokens: int) -> torch.Tensor:
     """A right side of 64 numbers for each token, multiplied with a matrix of ones on the diagonal."""
-    packed = packer(kernels, ones=torch.eye(64)).stacked(["ones"], [64], 64)
+    packed = packer(kernels, ones=torch.eye(64)).stacked(Product(("ones",), (64,), 64))
     return projected(kernels, packed, right, tokens, 64)
 
 
@@ -186,7 +195,7 @@ def rows_of_right(kernels: Library, right: torch.Tensor, tokens: int) -> torch.T
 def test_gated_projections(any_kernels: Library, kind: Type | None) -> None:
     """Sixteen of the gate, sixteen of the other by turns; together they make silu(gate) * up."""
     gate, up = matrix_of(kind, 64, 1), matrix_of(kind, 64, 2)
-    packed = packer(any_kernels, gate=gate, up=up).gated("gate", "up", 64, INPUTS)
+    packed = packer(any_kernels, gate=gate, up=up).gated(product_of(gate=64, up=64))
     for tokens in TOKENS:
         halves = product(any_kernels, packed, tokens, 128).view(tokens, 4, 2, 16)
         of_gate, of_up = (expected(_dense(matrix), tokens) for matrix in (gate, up))
@@ -197,6 +206,15 @@ def test_gated_projections(any_kernels: Library, kind: Type | None) -> None:
         project(any_kernels, packed, right, tokens, GATE, 64, out)
         with_up = torch.nn.functional.silu(of_gate) * of_up
         torch.testing.assert_close(rows_of_right(any_kernels, out, tokens), with_up, rtol=2**-8, atol=1e-30)
+
+
+@pytest.mark.parametrize("kind", [Type.Q4_0, Type.Q4_1])
+def test_blocks_of_4_beside_blocks_of_8(kernels: Library, kind: Type) -> None:
+    """All become the nearest blocks of 8 bits."""
+    parts = {"a": matrix_of(Type.Q8_0, 48, 1), "b": matrix_of(kind, 33, 2)}
+    mixed = packer(kernels, **parts).stacked(product_of(a=48, b=33))
+    nearest = parts | {"b": quantize(_dense(parts["b"]), Type.Q8_0)}
+    assert np.array_equal(mixed.memory[0], packer(kernels, **nearest).stacked(product_of(a=48, b=33)).memory[0])
 
 
 @pytest.mark.parametrize(
@@ -213,14 +231,14 @@ def test_gated_projections(any_kernels: Library, kind: Type | None) -> None:
         ("none", Type.Q4_1, None),
     ],
 )
-def test_quantising(kernels: Library, quantization: str, kind: Type | None, stored_as: Type | None) -> None:
+def test_quantizing(kernels: Library, quantization: str, kind: Type | None, stored_as: Type | None) -> None:
     """What is asked for has the bits of a checkpoint that is stored so; blocks of 4 bits stay what they are."""
     matrix = matrix_of(kind, 48)
     stored = matrix if kind == stored_as else _dense(matrix)
     if stored_as is not None and not isinstance(stored, Blocks):
-        stored = quantise(stored, stored_as)
-    ours = packer(kernels, quantization, m=matrix).stacked(["m"], [48], INPUTS)
-    theirs = packer(kernels, m=stored).stacked(["m"], [48], INPUTS)
+        stored = quantize(stored, stored_as)
+    ours = packer(kernels, quantization, m=matrix).stacked(product_of(m=48))
+    theirs = packer(kernels, m=stored).stacked(product_of(m=48))
     assert ours.weight.kind == theirs.weight.kind
     assert np.array_equal(ours.memory[0], theirs.memory[0])
 
