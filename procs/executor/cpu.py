@@ -32,7 +32,7 @@ def load_compute(
     dtype = torch_dtype(config.dtype)
     weights = Weights(checkpoint, dtype, progress)
     kernels = _kernels(config, checkpoint, dtype)
-    if kernels is not None:
+    if isinstance(kernels, Library):
         torch.set_num_threads(1)  # what is left to torch is small, and a second team would fight for the cores
         return NativeCompute(
             kernels,
@@ -44,12 +44,10 @@ def load_compute(
             threads=threads,
             quantization=config.quantization,
         )
-    for flag, needed in (
-        ("--quantization " + config.quantization, config.quantization in ("int8", "int4")),
-        ("--batch-invariant", config.batch_invariant),
-    ):
-        if needed:
-            raise ConfigError(f"{flag} needs the C kernels, which are not used: {_why_none(dtype)}")
+    _refuse_without_kernels(config, kernels)
+    # Who asks for another type knows that it is slower; who meant to have the kernels should see that they are missing.
+    level = logging.WARNING if dtype == torch.bfloat16 else logging.INFO
+    log.log(level, "the model runs on torch's operators, which is slower than the C kernels: %s", kernels)
     with torch.inference_mode():
         model = Llama(checkpoint.config, weights, sizes.max_model_len, threads)
         cache = KvCache(checkpoint.config, sizes.num_blocks, config.block_size, dtype)
@@ -57,19 +55,26 @@ def load_compute(
     return TorchCompute(model, cache, CpuAttention)
 
 
-def _why_none(dtype: torch.dtype) -> str:
-    return "the log says why" if dtype == torch.bfloat16 else "they compute in bfloat16 only"
+def _refuse_without_kernels(config: Config, reason: str) -> None:
+    """Raise ConfigError for what only the kernels can do, and say why they are not used."""
+    for flag, needed in (
+        ("--quantization " + config.quantization, config.quantization in ("int8", "int4")),
+        ("--batch-invariant", config.batch_invariant),
+    ):
+        if needed:
+            raise ConfigError(f"{flag} needs the C kernels, which are not used: {reason}")
 
 
-def _kernels(config: Config, checkpoint: Checkpoint, dtype: torch.dtype) -> Library | None:
-    """The C kernels, if they compute this model in this dtype; the log says why not."""
-    if config.kernel_folder is None or dtype != torch.bfloat16:
-        return None
+def _kernels(config: Config, checkpoint: Checkpoint, dtype: torch.dtype) -> Library | str:
+    """The C kernels, or why they do not compute this model here."""
+    if dtype != torch.bfloat16:
+        return "they compute in bfloat16 only"
+    if config.kernel_folder is None:
+        return "there is no folder to keep them in"
     reason = obstacle(checkpoint.config, config.block_size)
-    if reason is None:
-        try:
-            return Library(built_library(Path(config.kernel_folder)))
-        except ResourceError as error:
-            reason = str(error)
-    log.warning("the model runs on torch's operators, which is slower: %s", reason)
-    return None
+    if reason is not None:
+        return reason
+    try:
+        return Library(built_library(Path(config.kernel_folder)))
+    except ResourceError as error:
+        return str(error)
