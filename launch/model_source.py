@@ -122,15 +122,19 @@ def default_model_file() -> Path:
 
 
 def kernel_folder() -> Path:
-    """Where C kernels lie that were built for this machine."""
+    """Where C kernels lie that were built for this machine. Raises ResourceError as `cache_folder`."""
     return cache_folder() / "kernels"
 
 
 def cache_folder() -> Path:
-    """What this user's servers keep from one start to the next."""
+    """What this user's servers keep from one start to the next. Raises ResourceError if there is no place for it."""
     cache = os.environ.get("XDG_CACHE_HOME", "")
-    base = Path(cache) if cache.startswith("/") else Path.home() / ".cache"
-    return base / "fourstroke"
+    if cache.startswith("/"):
+        return Path(cache) / "fourstroke"
+    try:
+        return Path.home() / ".cache" / "fourstroke"
+    except RuntimeError:  # HOME is not set, and the system has no entry for this user, as in some containers
+        raise ResourceError("this user has no home folder: set XDG_CACHE_HOME to a folder for caches") from None
 
 
 def is_default_model(path: Path) -> bool:

@@ -58,11 +58,18 @@ ENGINE = (
         "--quantization",
         "quantization",
         str,
-        "how weights are kept; auto: as the checkpoint has them; fp8 only on a GPU",
+        "how weights are kept; auto: as the checkpoint has them; none: in the type of --dtype; "
+        "int8, int4: only on the CPU's C kernels, so in bfloat16; fp8: only on a GPU",
         QUANTIZATIONS,
     ),
     Option("--kv-cache-dtype", "kv_cache_dtype", str, "type of the KV cache; auto: that of --dtype", KV_CACHE_DTYPES),
-    Option("--batch-invariant", "batch_invariant", bool, "the same bits of a row's logits alone and in any batch"),
+    Option(
+        "--batch-invariant",
+        "batch_invariant",
+        bool,
+        "the same bits of a row's logits alone, in any batch and in any chunking; "
+        "the CPU's C kernels give them anyway, and without these, as in float32, it is refused there",
+    ),
     Option("--threads", "threads", whole, "threads that compute in an engine; default: its share of the cores"),
     Option("--block-size", "block_size", whole, "tokens in a block of the KV cache"),
     Option("--num-blocks", "num_blocks", whole, "blocks of the KV cache; default: what fits --memory-fraction"),

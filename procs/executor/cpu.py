@@ -32,32 +32,42 @@ def choose_kernels(config: Config, checkpoint: Checkpoint) -> Library | None:
     Raises ConfigError for what only they can do.
     """
     dtype = torch_dtype(config.dtype)
-    kernels = None
-    if config.kernel_folder is not None and dtype == torch.bfloat16:
-        kernels = _kernels(Path(config.kernel_folder), config.block_size, checkpoint)
-    why_none = "the log says why" if dtype == torch.bfloat16 else "they compute in bfloat16 only"
+    kernels = _kernels(config, checkpoint, dtype)
+    if isinstance(kernels, Library):
+        return kernels
+    _refuse_without_kernels(config, kernels)
+    # Who asks for another type knows that it is slower; who meant to have the kernels should see that they are missing.
+    level = logging.WARNING if dtype == torch.bfloat16 else logging.INFO
+    log.log(level, "the model runs on torch's operators, which is slower than the C kernels: %s", kernels)
+    return None
+
+
+def _refuse_without_kernels(config: Config, reason: str) -> None:
+    """Raise ConfigError for what only the kernels can do, and say why they are not used."""
     for flag, needed in (
         ("--quantization " + config.quantization, config.quantization in ("int8", "int4")),
         ("--batch-invariant", config.batch_invariant),
     ):
-        if needed and kernels is None:
-            raise ConfigError(f"{flag} needs the C kernels, which are not used: {why_none}")
+        if needed:
+            raise ConfigError(f"{flag} needs the C kernels, which are not used: {reason}")
+
+
+def _kernels(config: Config, checkpoint: Checkpoint, dtype: torch.dtype) -> Library | str:
+    """The C kernels, or why they do not compute this model here."""
+    if dtype != torch.bfloat16:
+        return "they compute in bfloat16 only"
+    if config.kernel_folder is None:
+        return "there is no folder to keep them in"
+    reason = obstacle(checkpoint.config, config.block_size)
+    if reason is not None:
+        return reason
+    try:
+        kernels, lacking = load_kernels(Path(config.kernel_folder))
+    except ResourceError as error:
+        return str(error)
+    if lacking is not None:
+        log.warning("the model runs on vectors alone, prompts take longer: %s", lacking)
     return kernels
-
-
-def _kernels(folder: Path, block_size: int, checkpoint: Checkpoint) -> Library | None:
-    reason = obstacle(checkpoint.config, block_size)
-    if reason is None:
-        try:
-            kernels, lacking = load_kernels(folder)
-        except ResourceError as error:
-            reason = str(error)
-        else:
-            if lacking is not None:
-                log.warning("the model runs on vectors alone, prompts take longer: %s", lacking)
-            return kernels
-    log.warning("the model runs on torch's operators, which is slower: %s", reason)
-    return None
 
 
 def loaded_bytes(config: Config, checkpoint: Checkpoint, kernels: Library | None) -> int:

@@ -97,9 +97,14 @@ def _build(compiler: Compiler, extra: tuple[str, ...], path: Path) -> None:
     try:
         built = subprocess.run(command, capture_output=True, errors="replace", timeout=_TIME_LIMIT_S, check=False)
         if built.returncode:
-            raise ResourceError(f"{compiler.path} could not build the kernels: {built.stderr.strip()[-500:]}")
+            raise ResourceError(f"{compiler.path} could not build the kernels: {_tail(built.stderr)}")
         Path(unfinished).replace(path)
     except subprocess.TimeoutExpired:
         raise ResourceError(f"{compiler.path} did not build the kernels in {_TIME_LIMIT_S} s") from None
     finally:
         Path(unfinished).unlink(missing_ok=True)
+
+
+def _tail(output: str) -> str:
+    """The end of what a compiler said, on one line."""
+    return " ".join(output.split())[-500:]

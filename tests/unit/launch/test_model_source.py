@@ -17,7 +17,7 @@ from huggingface_hub import errors
 
 from fourstroke.common.errors import ModelError, ResourceError
 from fourstroke.launch import model_source
-from fourstroke.launch.model_source import DEFAULT_NAME, default_model, resolve_model
+from fourstroke.launch.model_source import DEFAULT_NAME, default_model, kernel_folder, resolve_model
 
 
 @pytest.fixture
@@ -234,3 +234,14 @@ def test_cache_cannot_be_made(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "file"))
     with pytest.raises(ResourceError, match=str(tmp_path)):
         default_model()
+
+
+def test_a_user_without_a_home(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """As in a container that runs under any number: refused in words, unless there is a folder for caches."""
+    monkeypatch.delenv("HOME")
+    monkeypatch.delenv("XDG_CACHE_HOME", raising=False)
+    monkeypatch.setattr(os, "getuid", lambda: 2**31 - 5)
+    with pytest.raises(ResourceError, match="XDG_CACHE_HOME"):
+        kernel_folder()
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    assert kernel_folder() == tmp_path / "fourstroke" / "kernels"

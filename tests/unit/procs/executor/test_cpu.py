@@ -51,38 +51,57 @@ def test_the_kernels_where_they_fit(folder: str, caplog: pytest.LogCaptureFixtur
 
 
 @pytest.mark.parametrize(
-    "changes, head_dim, reason",
+    "changes, head_dim, reason, level",
     [
-        ({"kernel_folder": None}, 64, None),
-        ({"dtype": "float32"}, 64, None),
-        ({"block_size": 8}, 64, "a block size of 8"),
-        ({}, 32, "a head size of 32"),
+        ({"kernel_folder": None}, 64, "no folder to keep them in", logging.WARNING),
+        ({"dtype": "float32"}, 64, "in bfloat16 only", logging.INFO),
+        ({"dtype": "float16"}, 64, "in bfloat16 only", logging.INFO),
+        ({"block_size": 8}, 64, "a block size of 8", logging.WARNING),
+        ({}, 32, "a head size of 32", logging.WARNING),
     ],
 )
 def test_torch_elsewhere(
-    folder: str, caplog: pytest.LogCaptureFixture, changes: dict[str, object], head_dim: int, reason: str | None
+    folder: str, caplog: pytest.LogCaptureFixture, changes: dict[str, object], head_dim: int, reason: str, level: int
 ) -> None:
-    """The log says why, unless nobody asked for them; what only they can do is refused, and the flag named."""
-    changes, config = {"kernel_folder": folder} | changes, model_config(2, 1, head_dim)
+    """The log says why: as a warning, unless another type was asked for."""
     with caplog.at_level(logging.INFO, "fourstroke"):
-        assert isinstance(load(changes, config), TorchCompute)
-    assert len(caplog.messages) == (reason is not None)
-    assert reason is None or reason in caplog.text
-    for flag, more in (
-        ("--quantization int8", {"quantization": "int8"}),
-        ("--quantization int4", {"quantization": "int4"}),
-        ("--batch-invariant", {"batch_invariant": True}),
-    ):
-        with pytest.raises(ConfigError, match=flag):
-            load(changes | more, config)
+        loaded = load({"kernel_folder": folder} | changes, model_config(2, 1, head_dim))
+    assert isinstance(loaded, TorchCompute)
+    assert [(record.levelno, reason in record.message) for record in caplog.records] == [(level, True)]
+
+
+ONLY_KERNELS = [
+    ("--quantization int8", {"quantization": "int8"}),
+    ("--quantization int4", {"quantization": "int4"}),
+    ("--batch-invariant", {"batch_invariant": True}),
+]
+
+
+def no_compiler(_folder: Path) -> Path:
+    raise ResourceError("there is no C compiler (cc, gcc, clang)")
+
+
+@pytest.mark.parametrize("flag, needed", ONLY_KERNELS)
+@pytest.mark.parametrize(
+    "changes, reason",
+    [
+        ({}, "there is no C compiler"),
+        ({"dtype": "float32"}, "they compute in bfloat16 only"),
+        ({"block_size": 8}, "a block size of 8"),
+        ({"kernel_folder": None}, "no folder to keep them in"),
+    ],
+)
+def test_what_torch_cannot_keep_is_refused(
+    monkeypatch: pytest.MonkeyPatch, changes: dict[str, object], reason: str, flag: str, needed: dict[str, object]
+) -> None:
+    """The flag is named, and what keeps the kernels away."""
+    monkeypatch.setattr(cpu, "load_kernels", no_compiler)
+    with pytest.raises(ConfigError, match=f"{flag} needs the C kernels, which are not used: .*{reason}"):
+        load({"kernel_folder": "anywhere"} | changes | needed)
 
 
 def test_torch_where_nothing_can_be_built(monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture) -> None:
     """What the builder says is the reason, and the model runs all the same."""
-
-    def fails(_folder: Path) -> None:
-        raise ResourceError("there is no C compiler (cc, gcc, clang)")
-
-    monkeypatch.setattr(cpu, "load_kernels", fails)
+    monkeypatch.setattr(cpu, "load_kernels", no_compiler)
     assert isinstance(load({"kernel_folder": "anywhere"}), TorchCompute)
     assert "no C compiler" in caplog.text

@@ -89,8 +89,8 @@ def test_no_compiler(compilers: Compilers, tmp_path: Path) -> None:
 
 
 def test_a_compiler_that_fails(compilers: Compilers, tmp_path: Path) -> None:
-    """Its words are passed on, and nothing is left behind."""
-    compilers.add("cc", SAYS_VERSION + 'echo "a.c:1: error: no" >&2\nexit 1')
+    """Its words are passed on, on one line, and nothing is left behind."""
+    compilers.add("cc", SAYS_VERSION + 'echo "a.c:1: error:\n  no" >&2\nexit 1')
     with pytest.raises(ResourceError, match=r"cc could not build the kernels: a\.c:1: error: no"):
         built_library(tmp_path / "cache")
     assert list((tmp_path / "cache").iterdir()) == []
