@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import re
 import types
 import typing
 from dataclasses import dataclass
@@ -23,6 +24,8 @@ EXECUTORS = ("model", "fake")
 POLICIES = ("decode-first", "prefill-first")
 ALIGNMENTS = ("off", "delay", "coalesce")
 LOG_LEVELS = ("debug", "info", "warning", "error")
+
+_ORIGIN = re.compile(r"[a-z][a-z0-9+.-]*://[^\s/?#]+")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -40,6 +43,8 @@ class Config:
     port: int = 8000
     unix_socket: str | None = None
     api_key: str | None = None
+    allowed_origins: tuple[str, ...] = ()
+    """Origins whose pages may call the server from a browser (CORS); "*" is all."""
 
     backend: str = "auto"
     executor: str = "model"
@@ -120,6 +125,9 @@ class Config:
         ):
             if value is not None:
                 _between(flag, value, 1, 1 << 30)
+        for origin in self.allowed_origins:
+            if origin != "*" and not _ORIGIN.fullmatch(origin):
+                raise ConfigError(f"--allowed-origins must look like https://example.org, or be *; got {origin!r}")
         if self.api_key is not None and (not self.api_key or not self.api_key.isascii()):
             raise ConfigError("--api-key must be ASCII and not empty")
 

@@ -99,6 +99,7 @@ def _config(namespace: argparse.Namespace) -> Config:
         model=name,
         served_model_names=tuple(dict.fromkeys(namespace.served_model_name or [name])),
         api_key=_api_key(namespace),
+        allowed_origins=tuple(dict.fromkeys(namespace.allowed_origins)),
         visible_devices=_visible_devices(namespace),
         kernel_folder=str(kernel_folder()),
         **given(namespace, HTTP + ENGINE),

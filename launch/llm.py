@@ -20,7 +20,8 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 
 from ..common.config import Config
 from ..common.errors import InvalidRequest, ServerError
-from ..common.types import MAX_TOKEN_ID, SamplingParams
+from ..common.rules import MAX_TOKEN_ID
+from ..common.types import SamplingParams
 from .client import Client, request_fields
 from .completions import Completion, Messages, Prompt, read_completion
 from .model_source import resolve_model

@@ -217,6 +217,14 @@ def _add_serve(commands: Any) -> None:
         "--served-model-name", nargs="+", action="extend", metavar="NAME", help="the names that requests may use"
     )
     parser.add_argument("--api-key", help=f"what clients must send as a bearer token (default: ${KEY_VARIABLE})")
+    parser.add_argument(
+        "--allowed-origins",
+        nargs="+",
+        action="extend",
+        default=[],
+        metavar="ORIGIN",
+        help="origins whose pages may call the server in a browser, as https://example.org; *: all (default: none)",
+    )
     add_options(parser, HTTP)
     add_options(parser, ENGINE)
     parser.add_argument("--show-topology", action="store_true", help="show processes, wires and memory, and exit")

@@ -10,13 +10,13 @@ from typing import Any
 from ...common.types import Finish
 from ...ipc.messages import Ending
 from .errors import Refusal
+from .fields import Route
 from .live import Choice, LiveRequest
-from .parameters import Route
 from .parts import Part
 
-_OBJECTS: dict[Route, str] = {"completions": "text_completion", "chat": "chat.completion"}
+OBJECTS: dict[Route, str] = {"completions": "text_completion", "chat": "chat.completion"}
 
-_REASONS = {Finish.STOP: "stop", Finish.LENGTH: "length", Finish.ABORT: "abort", Finish.TIMEOUT: "timeout"}
+REASONS = {Finish.STOP: "stop", Finish.LENGTH: "length", Finish.ABORT: "abort", Finish.TIMEOUT: "timeout"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,12 +29,12 @@ class Head:
     created: int
 
     def members(self, streamed: bool = False) -> dict[str, Any]:
-        name = _OBJECTS[self.route] + ".chunk" * (streamed and self.route == "chat")
+        name = OBJECTS[self.route] + ".chunk" * (streamed and self.route == "chat")
         return {"id": self.id, "object": name, "created": self.created, "model": self.model}
 
 
 def finish_reason(ending: Ending) -> str:
-    return _REASONS[ending.finish]
+    return REASONS[ending.finish]
 
 
 def stop_reason(ending: Ending) -> str | int | None:

@@ -1,4 +1,4 @@
-"""Reading a request's body: bounded in size, strict UTF-8, strict JSON, one object. Knows no field.
+"""Reading a request's body: said to be JSON, bounded in size, strict UTF-8, strict JSON, one object. Knows no field.
 
 Python's JSON accepts more than the standard; what it lets through is looked for here: NaN and Infinity,
 lone surrogates (which no UTF-8 can carry on), nesting that ends in a RecursionError.
@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import math
 import re
+from email.message import Message
 from typing import Any
 
 from starlette.requests import Request
@@ -18,15 +19,18 @@ from .errors import Refusal
 
 MAX_BODY_BYTES = 32 << 20
 
+_JSON = "application/json"
+_JSON_KIND = re.compile(r"application/(.+\+)?json")
+_CHARSETS = ("utf-8", "utf8", "us-ascii")
+
 _SURROGATE = re.compile(r"\\u[dD][89a-fA-F]")
 
 
 async def read_body(request: Request) -> bytes:
     """The body's bytes. Raises Refusal as soon as it is clear that they are too many."""
-    encoding = request.headers.get("content-encoding", "identity").strip().lower()
-    if encoding not in ("", "identity"):
-        raise Refusal(415, f"Content-Encoding {encoding[:40]!r} is not accepted; send the body as it is")
     told = request.headers.get("content-length", "")
+    if told != "0":
+        _check_kind(request)
     if told.isdecimal() and int(told[:20]) > MAX_BODY_BYTES:
         raise _too_large()
     pieces, size = [], 0
@@ -36,6 +40,25 @@ async def read_body(request: Request) -> bytes:
             raise _too_large()
         pieces.append(piece)
     return b"".join(pieces)
+
+
+def _check_kind(request: Request) -> None:
+    """Refuse a body that is said to be anything but JSON in UTF-8. One of which nothing is said is taken for that.
+
+    So no page of another site can have a browser send a form here without asking first (CORS).
+    """
+    encoding = request.headers.get("content-encoding", "identity").strip().lower()
+    if encoding not in ("", "identity"):
+        raise Refusal(415, f"Content-Encoding {encoding[:40]!r} is not accepted; send the body as it is")
+    told = request.headers.get("content-type", _JSON)
+    if told == _JSON:
+        return
+    kind = Message()
+    kind["Content-Type"] = told
+    if not _JSON_KIND.fullmatch(kind.get_content_type()):
+        raise Refusal(415, f"Content-Type {told[:80]!r} is not accepted; send {_JSON}")
+    if (charset := kind.get_content_charset("utf-8")) not in _CHARSETS:
+        raise Refusal(415, f"charset {charset[:40]!r} is not accepted; JSON is sent in UTF-8")
 
 
 def _too_large() -> Refusal:

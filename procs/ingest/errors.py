@@ -12,6 +12,10 @@ from typing import Any
 from starlette.responses import JSONResponse, Response
 
 from ...common.errors import FourstrokeError, InvalidRequest
+from ...common.rules import Schema
+
+REQUEST_ID_PATTERN = "[A-Za-z0-9._-]{1,128}"
+"""What an X-Request-Id must be to be echoed."""
 
 _TYPES = {401: "authentication_error", 404: "not_found_error", 429: "rate_limit_error"}
 
@@ -42,6 +46,26 @@ def error_object(status: int, message: str, param: str | None = None, code: str 
     """The body of an error response, or of an error event in a stream."""
     kind = _TYPES.get(status, "server_error" if status >= 500 else "invalid_request_error")
     return {"error": {"message": message, "type": kind, "param": param, "code": code}}
+
+
+_TEXT_OR_NULL: Schema = {"type": ["string", "null"]}
+ERROR: Schema = {
+    "type": "object",
+    "properties": {
+        "error": {
+            "type": "object",
+            "properties": {
+                "message": {"type": "string", "minLength": 1},
+                "type": {"enum": sorted({*_TYPES.values(), "server_error", "invalid_request_error"})},
+                "param": {**_TEXT_OR_NULL, "description": "The field at fault."},
+                "code": _TEXT_OR_NULL,
+            },
+            "required": ["message", "type", "param", "code"],
+        }
+    },
+    "required": ["error"],
+}
+"""What `error_object` makes, as JSON Schema."""
 
 
 def refused(refusal: Refusal) -> Response:

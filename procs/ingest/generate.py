@@ -20,9 +20,10 @@ from .answers import Head, first_choices
 from .body import Body, parse, read_body
 from .choices import EncodedPrompt, add_choices
 from .errors import Refusal, as_refusal
+from .fields import Route
 from .health import ModelLimits
 from .live import LiveRequest
-from .parameters import Parameters, Route, read_parameters
+from .parameters import Parameters, read_parameters
 from .prompts import fitting, read_prompts
 from .service import Service
 from .stream import send_stream, send_whole

@@ -20,10 +20,12 @@ LONGEST_STEP_S = 600.0
 
 _NS = 1_000_000_000
 
+STATUSES = ("ok", "starting", "draining", "degraded")
+
 
 @dataclass(frozen=True, slots=True)
 class Health:
-    """`status` is "ok", "starting", "draining" or "degraded"; `detail` names the processes behind it."""
+    """`status` is one of STATUSES; `detail` names the processes behind it."""
 
     status: str
     detail: str = ""

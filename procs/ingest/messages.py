@@ -10,11 +10,43 @@ from collections.abc import Iterator
 from typing import Any
 
 from ...common.errors import InvalidRequest
+from ...common.rules import Schema
 from .errors import quoted
 
 ROLES = ("system", "developer", "user", "assistant", "tool", "function")
 
 Message = dict[str, Any]
+
+_PART: Schema = {
+    "type": "object",
+    "required": ["type", "text"],
+    "properties": {"type": {"const": "text"}, "text": {"type": "string"}},
+}
+_CALL: Schema = {
+    "type": "object",
+    "required": ["function"],
+    "properties": {
+        "function": {
+            "type": "object",
+            "properties": {"arguments": {"description": "An object, or its JSON in a string."}},
+        }
+    },
+}
+MESSAGES: Schema = {
+    "type": "array",
+    "minItems": 1,
+    "items": {
+        "type": "object",
+        "required": ["role"],
+        "properties": {
+            "role": {"enum": list(ROLES)},
+            "content": {"anyOf": [{"type": ["string", "null"]}, {"type": "array", "items": _PART}]},
+            "tool_calls": {"type": ["array", "null"], "items": _CALL},
+        },
+        "anyOf": [{"required": ["content"]}, {"required": ["tool_calls"]}],
+    },
+}
+"""What `read_messages` takes, as JSON Schema."""
 
 
 def read_messages(value: Any) -> list[Message]:

@@ -1,56 +1,21 @@
 """The fields of a request that say how to generate: read from the body, checked, made SamplingParams.
 
-What the values may be is in common/types.py; here is what is HTTP's: names, defaults, null, the fields that
-are documented but not supported yet. Such a field is accepted with the value that changes nothing and
-refused by name with any other, never ignored. A new parameter is one line in a table.
+What there is, is in fields.py; what the values of sampling parameters may be, in common/types.py. Here is what is
+HTTP's: two names of one thing, null, defaults, fields that depend on each other, and those that must be left out.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any
 
 from ...common.errors import InvalidRequest
 from ...common.types import SamplingParams
 from .body import Body
+from .fields import DEFAULT_COMPLETION_TOKENS, FIELDS, PATHS, SAMPLING, Field, Route
 from .structure import Structure, read_structure
 
-Route = Literal["completions", "chat"]
-
-DEFAULT_COMPLETION_TOKENS = 16
-
-_SAMPLING = (
-    "n",
-    "min_tokens",
-    "temperature",
-    "top_k",
-    "top_p",
-    "min_p",
-    "seed",
-    "repetition_penalty",
-    "presence_penalty",
-    "frequency_penalty",
-    "stop",
-    "stop_token_ids",
-    "logit_bias",
-    "ignore_eos",
-    "include_stop_str_in_output",
-    "skip_special_tokens",
-    "priority",
-    "timeout",
-    "cache_salt",
-)
-"""Fields that SamplingParams knows by the same name and checks."""
-
-
-_NOT_YET: dict[str, dict[Route, tuple[Any, ...]]] = {
-    "suffix": {"completions": ("",)},
-    "tools": {"chat": ([],)},
-    "tool_choice": {"chat": ("none",)},
-}
-"""Documented fields that wait for their turn: the routes that have them, the values that change nothing."""
-
-_TEMPLATES = ("chat_template", "chat_template_kwargs")
+TEMPLATES = ("chat_template", "chat_template_kwargs")
 """Fields that would let a client run a template of its own in the server."""
 
 
@@ -67,7 +32,7 @@ class Parameters:
 
 def read_parameters(body: Body, route: Route, vocab_size: int) -> Parameters:
     """The parameters in a request's body. Raises InvalidRequest, which names the field."""
-    _refuse_unsupported(body, route)
+    _refuse_unusable(body, route)
     echo = route == "completions" and flag(body, "echo", False)
     sampling = _sampling(body, route, echo)
     for name, tokens in (("stop_token_ids", sampling.stop_token_ids), ("logit_bias", dict(sampling.logit_bias))):
@@ -80,7 +45,7 @@ def read_parameters(body: Body, route: Route, vocab_size: int) -> Parameters:
 
 def refuse_templates(body: Body) -> None:
     """Refuse a chat template, or values for the server's own, in a request."""
-    for name in _TEMPLATES:
+    for name in TEMPLATES:
         if body.get(name) is not None:
             raise InvalidRequest(f"{name} is not accepted from a request on this server", name)
 
@@ -95,14 +60,21 @@ def flag(body: Body, name: str, default: bool) -> bool:
     return value
 
 
-def _refuse_unsupported(body: Body, route: Route) -> None:
+def _refuse_unusable(body: Body, route: Route) -> None:
+    """Refuse what would have to be ignored: fields of the other route, and those that nobody has yet."""
     if route == "chat":
         refuse_templates(body)
-    for name, routes in _NOT_YET.items():
-        value = body.get(name)
-        if value is None or route not in routes or any(_same(value, one) for one in routes[route]):
+    for field in FIELDS:
+        value = body.get(field.name)
+        if value is None or field.required or field.usable(route) or any(_same(value, one) for one in field.neutral):
             continue
-        raise InvalidRequest(f"{name} is not supported yet; leave it out", name)
+        raise InvalidRequest(f"{field.name} {_why_unusable(field, route)}; leave it out", field.name)
+
+
+def _why_unusable(field: Field, route: Route) -> str:
+    if route in field.routes:
+        return "is not supported yet"
+    return f"is not a field of {PATHS[route]} but of {', '.join(PATHS[one] for one in field.routes)}"
 
 
 def _same(value: Any, other: Any) -> bool:
@@ -111,7 +83,7 @@ def _same(value: Any, other: Any) -> bool:
 
 
 def _sampling(body: Body, route: Route, echo: bool) -> SamplingParams:
-    given = {name: body[name] for name in _SAMPLING if body.get(name) is not None}
+    given = {field.name: body[field.name] for field in SAMPLING if body.get(field.name) is not None}
     limit_name, limit = _max_tokens(body)
     top_name, top = _logprobs(body, route)
     if limit is None and route == "completions":

@@ -12,9 +12,9 @@ from typing import NamedTuple
 
 from ...ipc.logprobs import Entry, Words, entries
 from ..detokenizer import Detokenizer
+from .fields import Route
 from .live import Choice, NewTokens
 from .logprobs import Scored, chat_logprobs, completion_logprobs
-from .parameters import Route
 from .token_names import TokenNames
 
 INLINE_WORDS = 1024

@@ -10,6 +10,7 @@ from ...common.types import Finish
 from .body import Body, parse, read_body
 from .errors import Refusal, quoted
 from .metrics import CONTENT_TYPE, exposition
+from .openapi.document import document
 from .parameters import flag, refuse_templates
 from .service import Service
 
@@ -19,9 +20,14 @@ class Routes:
 
     def __init__(self, service: Service) -> None:
         self._service = service
+        self._description = JSONResponse(document(with_key=service.config.api_key is not None)).body
 
     async def live(self, _: Request) -> Response:
         return JSONResponse({"status": "ok"})
+
+    async def openapi(self, _: Request) -> Response:
+        """The description of all routes."""
+        return Response(self._description, media_type="application/json")
 
     async def health(self, _: Request) -> Response:
         found = self._service.health
@@ -63,8 +69,10 @@ class Routes:
         self._service.model_name(body)
         body.check_numbers()
         prompt, messages = body.get("prompt"), body.get("messages")
+        refuse_templates(body)
         if messages is not None:
-            refuse_templates(body)
+            if prompt is not None:
+                raise InvalidRequest("prompt and messages are both given", "prompt")
             tokens = await self._service.prompts.of_messages(messages, length)
         elif isinstance(prompt, str):
             tokens = await self._service.prompts.of_text(prompt, length)

@@ -9,9 +9,8 @@ from collections.abc import Iterator
 import uvicorn
 from starlette.types import ASGIApp
 
-from .protocol import Protocol
+from .protocol import KEEP_ALIVE_S, Protocol
 
-KEEP_ALIVE_S = 75
 _GRACE_S = 2
 """How long answers that are ready may take to be sent when the process stops."""
 

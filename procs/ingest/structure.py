@@ -22,6 +22,7 @@ from typing import Any
 from llguidance import LLMatcher, LLTokenizer, grammar_from
 
 from ...common.errors import InvalidRequest, ModelError
+from ...common.rules import Schema
 from ..grammar import MAX_GRAMMAR_BYTES, compile_grammar, error_of, grammar_tokenizer
 from ..vocabulary import Vocabulary
 from .body import Body
@@ -38,11 +39,42 @@ _KEPT = 256
 """Grammars that are known to be good."""
 
 _KINDS = ("json", "json_object", "regex", "choice", "grammar")
-_OPTIONS = ("disable_any_whitespace", "whitespace_pattern", "disable_fallback", "disable_additional_properties")
 _WHITESPACE = r"[\x20\x0A\x0D\x09]{1,40}"
 """Between JSON's tokens. Without a bound small models like to go on with it for ever."""
 
 _ANY_OBJECT: dict[str, Any] = {"type": "object"}
+
+_SCHEMA: Schema = {"type": ["object", "string"], "description": "A JSON Schema, or its JSON in a string."}
+RESPONSE_FORMAT: Schema = {
+    "type": "object",
+    "required": ["type"],
+    "properties": {"type": {"enum": ["text", "json_object", "json_schema"]}},
+    "if": {"properties": {"type": {"const": "json_schema"}}},
+    "then": {
+        "required": ["json_schema"],
+        "properties": {
+            "json_schema": {"type": "object", "required": ["schema"], "properties": {"schema": _SCHEMA}},
+        },
+    },
+}
+STRUCTURED_OUTPUTS: Schema = {
+    "type": "object",
+    "description": f"One of {', '.join(_KINDS)}.",
+    "minProperties": 1,
+    "properties": {
+        "json": {**_SCHEMA, "type": ["object", "string", "null"]},
+        "json_object": {"type": ["boolean", "null"]},
+        "regex": {"type": ["string", "null"]},
+        "choice": {"type": ["array", "null"], "minItems": 1, "items": {"type": "string"}},
+        "grammar": {"type": ["string", "null"], "description": "In Lark, or in GBNF."},
+        "disable_any_whitespace": {"type": ["boolean", "null"]},
+        "whitespace_pattern": {"type": ["string", "null"]},
+        "disable_fallback": {"description": "Changes nothing."},
+        "disable_additional_properties": {"enum": [False, None]},
+    },
+    "additionalProperties": {"type": "null"},
+}
+"""What `read_structure` takes, as JSON Schema."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,14 +120,15 @@ def _structured_outputs(body: Body) -> Structure | None:
     if not isinstance(given, dict):
         raise InvalidRequest(f"{param} must be an object", param)
     for name, value in given.items():
-        if name not in (*_KINDS, *_OPTIONS) and value is not None:
+        if name not in STRUCTURED_OUTPUTS["properties"] and value is not None:
             raise InvalidRequest(f"{param}.{name:.40} is not supported", param)
     kinds = [kind for kind in _KINDS if given.get(kind) is not None]
     if given.get("json_object") is False:
         kinds.remove("json_object")
     if len(kinds) != 1:
         raise InvalidRequest(f"{param} must have one of {', '.join(_KINDS)}", param)
-    if given.get("disable_additional_properties"):
+    closed = given.get("disable_additional_properties")
+    if closed or not isinstance(closed, bool | None):
         raise InvalidRequest(f"{param}.disable_additional_properties is not supported", param)
     kind = kinds[0]
     if kind == "json_object":

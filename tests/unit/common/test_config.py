@@ -36,6 +36,8 @@ BAD = [
     ("--max-model-len", {"max_model_len": 0}),
     ("--api-key", {"api_key": ""}),
     ("--api-key", {"api_key": "schlüssel"}),
+    ("--allowed-origins", {"allowed_origins": ("*", "example.org")}),
+    ("--allowed-origins", {"allowed_origins": ("https://a.example/path",)}),
 ]
 
 
@@ -78,7 +80,15 @@ def assignment(**changes) -> Assignment:
     "saved",
     [
         assignment(),
-        assignment(config=config(served_model_names=("a", "世界"), api_key="k", num_blocks=9, unix_socket="/run/x")),
+        assignment(
+            config=config(
+                served_model_names=("a", "世界"),
+                allowed_origins=("*",),
+                api_key="k",
+                num_blocks=9,
+                unix_socket="/run/x",
+            )
+        ),
         assignment(config=config(visible_devices=())),
         assignment(config=config(visible_devices=("1", "GPU-DEADBEEF"))),
         assignment(board=(), sends_to=()),

@@ -17,7 +17,7 @@ from fourstroke.launch.options import ENGINE, HTTP, as_flags, given, make_parser
 
 NUMBERS = [option.flag for option in ENGINE + HTTP if option.type not in (str, bool)]
 SWITCHES = [option.flag for option in ENGINE + HTTP if option.type is bool]
-SET_ELSEWHERE = {"model", "served_model_names", "api_key", "visible_devices", "kernel_folder"}
+SET_ELSEWHERE = {"model", "served_model_names", "api_key", "allowed_origins", "visible_devices", "kernel_folder"}
 """Fields of Config with flags of their own kind."""
 
 
@@ -66,6 +66,7 @@ def test_switches(capfd: pytest.CaptureFixture[str], flag: str) -> None:
         ("serve", "--no-prefix"),
         ("serve", "--api-key", ""),
         ("serve", "--served-model-name", ""),
+        ("serve", "--allowed-origins", "example.org"),
         ("serve", "--memory-fraction", "1.5"),
         ("serve", "extra"),
         ("generate",),

@@ -31,6 +31,7 @@ from fourstroke.procs.ingest.service import Service
 from fourstroke.procs.ingest.submit import Submitter
 
 from ..tokenizer_files import byte_level, write_folder
+from .contract import Contract
 
 PROCESSES = ("supervisor", "ingest0", "scheduler0", "executor0", "output0", "publisher0")
 MAX_MODEL_LEN = 300
@@ -152,6 +153,7 @@ class Surroundings:
             index=0,
         )
         self.app = make_app(self.service)
+        self.contract = Contract(with_key=self.service.config.api_key is not None)
         self.retries_wanted = 0
         self.connections: set[Any] = set()
 
@@ -159,9 +161,16 @@ class Surroundings:
         self.retries_wanted += 1
 
     def client(self) -> httpx.AsyncClient:
-        """A client that calls the application without a connection. It sees a stream only when it is whole."""
+        """A client that calls the application without a connection. It sees a stream only when it is whole.
+
+        Every answer is compared with the description of the API.
+        """
         transport = httpx.ASGITransport(self.app, raise_app_exceptions=False)
-        return httpx.AsyncClient(transport=transport, base_url="http://test")
+        return httpx.AsyncClient(transport=transport, base_url="http://test", event_hooks={"response": [self._check]})
+
+    async def _check(self, response: httpx.Response) -> None:
+        await response.aread()
+        self.contract.check(response)
 
     async def post(self, path: str, body: Any, **headers: str) -> httpx.Response:
         content = body if isinstance(body, bytes) else json.dumps(body)

@@ -8,6 +8,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from fourstroke.procs.ingest import fields as table
+
 from .surroundings import CHAT, COMPLETIONS, MAX_MODEL_LEN, VOCAB, Surroundings
 
 NUMBERS = st.sampled_from([0, 1, 2, -1, 1.5, 2**31, 2**63, -(2**63), 10**400, 1e308, float("nan"), float("inf"), True])
@@ -31,41 +33,7 @@ MESSAGES = st.lists(
     max_size=3,
 )
 IDS = st.lists(st.integers(0, VOCAB) | NUMBERS, max_size=4)
-NAMES = [
-    "model",
-    "max_tokens",
-    "max_completion_tokens",
-    "temperature",
-    "top_p",
-    "top_k",
-    "min_p",
-    "seed",
-    "n",
-    "stop",
-    "stop_token_ids",
-    "ignore_eos",
-    "min_tokens",
-    "include_stop_str_in_output",
-    "skip_special_tokens",
-    "stream",
-    "stream_options",
-    "logprobs",
-    "top_logprobs",
-    "echo",
-    "suffix",
-    "best_of",
-    "presence_penalty",
-    "logit_bias",
-    "response_format",
-    "tools",
-    "tool_choice",
-    "timeout",
-    "priority",
-    "cache_salt",
-    "force",
-    "chat_template",
-    "user",
-]
+NAMES = sorted({field.name for field in table.FIELDS} - {"prompt", "messages"}) + ["logprobs", "force", "user"]
 FIELDS = st.dictionaries(st.sampled_from(NAMES), VALUES, max_size=3)
 PROMPTS = STRINGS | IDS | st.lists(STRINGS | IDS, max_size=3) | VALUES
 PATHS = st.sampled_from([COMPLETIONS, CHAT, "/tokenize", "/detokenize"])
@@ -80,7 +48,8 @@ def shared(tmp_path_factory: pytest.TempPathFactory) -> Surroundings:
 @given(PATHS, PROMPTS, MESSAGES | VALUES, IDS | VALUES, FIELDS)
 def test_any_request(shared: Surroundings, path: str, prompt: Any, messages: Any, tokens: Any, fields: Any) -> None:
     """Any mixture of values is answered with 200, 400 or 404, in JSON, and leaves nothing behind."""
-    body = json.dumps({"prompt": prompt, "messages": messages, "tokens": tokens, **fields}).encode()
+    given = {COMPLETIONS: {"prompt": prompt}, CHAT: {"messages": messages}}
+    body = json.dumps({**given.get(path, {**given[CHAT], **given[COMPLETIONS], "tokens": tokens}), **fields}).encode()
     response = asyncio.run(shared.post(path, body))
     assert response.status_code in (200, 400, 404), response.text
     if response.headers["content-type"] == "application/json":

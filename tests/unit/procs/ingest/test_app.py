@@ -15,12 +15,21 @@ from fourstroke.procs.block_hash import chain
 
 from .surroundings import CHAT, COMPLETIONS, MAX_MODEL_LEN, VOCAB, Surroundings, error, events
 
-HI: dict[str, Any] = {"prompt": "Hi", "messages": [{"role": "user", "content": "Hi"}]}
+HI: dict[str, dict[str, Any]] = {
+    COMPLETIONS: {"prompt": "Hi"},
+    CHAT: {"messages": [{"role": "user", "content": "Hi"}]},
+}
 PATHS = pytest.mark.parametrize("path", [COMPLETIONS, CHAT], ids=["completions", "chat"])
 
 
+OTHERS = {COMPLETIONS: "messages", CHAT: "prompt"}
+
+
 def post(around: Surroundings, path: str, **fields: Any) -> httpx.Response:
-    return asyncio.run(around.post(path, {**HI, "max_tokens": 3, **fields}))
+    """A request for three tokens. `fields` may have the prompts of both routes."""
+    body = {**HI.get(path, {}), "max_tokens": 3, **fields}
+    body.pop(OTHERS.get(path, ""), None)
+    return asyncio.run(around.post(path, body))
 
 
 def texts(choice: dict[str, Any]) -> str:
@@ -136,7 +145,7 @@ def test_reasons(
     around.engine.by_hand = True
 
     async def run() -> httpx.Response:
-        asking = asyncio.create_task(around.post(CHAT, {**HI, "stream": streamed}))
+        asking = asyncio.create_task(around.post(CHAT, {**HI[CHAT], "stream": streamed}))
         await around.engine.until(1, around.engine.rids)
         (rid,) = around.engine.rids
         around.engine.say(rid, "text")
@@ -262,7 +271,7 @@ def test_prompt_of_several_choices_counts_once(around: Surroundings, path: str) 
     around.engine.by_hand = True
 
     async def run() -> httpx.Response:
-        asking = asyncio.create_task(around.post(path, {**HI, "n": 2}))
+        asking = asyncio.create_task(around.post(path, {**HI[path], "n": 2}))
         await around.engine.until(2, around.engine.rids)
         for rid, cached in zip(around.engine.rids, (16, 32), strict=True):
             around.engine.end(rid, Finish.STOP, 5, cached_tokens=cached)
@@ -422,11 +431,52 @@ def test_key(tmp_path: Path) -> None:
     for path in ["/live", "/health"]:
         assert asyncio.run(_get(around, path)).status_code == 200
     assert asyncio.run(_get(around, "/v1/models", **good)).status_code == 200
-    assert asyncio.run(around.post(COMPLETIONS, HI, **good)).status_code == 200
+    assert asyncio.run(around.post(COMPLETIONS, HI[COMPLETIONS], **good)).status_code == 200
+
+
+@pytest.mark.parametrize("path", ["/live", "/health", "/metrics", "/v1/models", "/openapi.json"])
+def test_head(around: Surroundings, path: str) -> None:
+    """HEAD is GET without the body."""
+    found = asyncio.run(_get(around, path, "HEAD"))
+    assert (found.status_code, found.content) == (200, b"")
+    assert found.headers["content-type"] == asyncio.run(_get(around, path)).headers["content-type"]
+
+
+@pytest.mark.parametrize("path, allowed", [(COMPLETIONS, {"POST"}), ("/live", {"GET", "HEAD"})])
+def test_methods(around: Surroundings, path: str, allowed: set[str]) -> None:
+    """Another method is refused with those that there are; OPTIONS is one of them where no origin is allowed."""
+    for method in {"GET", "POST", "PUT", "DELETE", "PATCH", "OPTIONS", "NONSENSE"} - allowed:
+        found = asyncio.run(_get(around, path, method, Origin="https://a.example"))
+        error(found, 405)
+        assert set(found.headers["allow"].split(", ")) == allowed
+        assert not any(name.startswith("access-control") for name in found.headers)
+
+
+ASKING = {
+    "Access-Control-Request-Method": "POST",
+    "Access-Control-Request-Headers": "authorization,content-type,x-stainless-os",
+}
+
+
+@pytest.mark.parametrize("origins, admitted", [(("https://a.example",), False), (("*",), True)])
+def test_other_origins(tmp_path: Path, origins: tuple[str, ...], admitted: bool) -> None:
+    """A page of an allowed origin may ask before it has a key, and may read answers, refusals too; others may not."""
+    around = Surroundings(tmp_path / "model", api_key="k", allowed_origins=origins)
+    for origin, allowed in [("https://a.example", True), ("https://b.example", admitted)]:
+        asked = asyncio.run(_get(around, COMPLETIONS, "OPTIONS", Origin=origin, **ASKING))
+        assert (asked.status_code == 200) == allowed
+        found = asyncio.run(_get(around, "/v1/models", Origin=origin))
+        error(found, 401)
+        expected = {"*": "*"}.get(origins[0], origin) if allowed else None
+        for answer in (asked, found):
+            assert answer.headers.get("access-control-allow-origin") == expected
+            assert "access-control-allow-credentials" not in answer.headers
+        assert "X-Request-Id" in found.headers["access-control-expose-headers"]
 
 
 @pytest.mark.parametrize(
-    "given, echoed", [("a.B-9_", True), ("x" * 128, True), ("x" * 129, False), ("a b", False), ("", False)]
+    "given, echoed",
+    [("a.B-9_", True), ("x" * 128, True), ("x" * 129, False), ("a b", False), ("", False), ("a\tb", False)],
 )
 def test_request_id(around: Surroundings, given: str, echoed: bool) -> None:
     """A request id of a sound shape comes back on every kind of answer; any other is replaced."""
@@ -440,7 +490,9 @@ def test_same_request_id_twice(around: Surroundings) -> None:
     """Two live requests may bring the same id: their own ids are fresh."""
 
     async def run() -> list[httpx.Response]:
-        return await asyncio.gather(*[around.post(COMPLETIONS, HI, **{"X-Request-Id": "same"}) for _ in range(3)])
+        return await asyncio.gather(
+            *[around.post(COMPLETIONS, HI[COMPLETIONS], **{"X-Request-Id": "same"}) for _ in range(3)]
+        )
 
     answers = asyncio.run(run())
     assert len({answer.json()["id"] for answer in answers}) == 3
@@ -531,7 +583,7 @@ def test_tokens_round_trip(around: Surroundings, text: str) -> None:
 
 def test_tokens_of_messages(around: Surroundings) -> None:
     """/tokenize of messages gives the ids that a chat request has."""
-    found = post(around, "/tokenize").json()
+    found = post(around, "/tokenize", **HI[CHAT]).json()
     post(around, CHAT)
     assert around.engine.prompts == [found["tokens"]]
 
@@ -542,7 +594,7 @@ def test_tokens_of_messages(around: Surroundings) -> None:
         ("/tokenize", {}),
         ("/tokenize", {"prompt": 5}),
         ("/tokenize", {"prompt": "x", "messages": 5}),
-        ("/tokenize", {"messages": HI["messages"], "chat_template": "x"}),
+        ("/tokenize", {"messages": HI[CHAT]["messages"], "chat_template": "x"}),
         ("/detokenize", {}),
         ("/detokenize", {"tokens": ["x"]}),
         ("/detokenize", {"tokens": [10**6]}),
@@ -576,10 +628,10 @@ def test_draining(around: Surroundings) -> None:
     around.engine.by_hand = True
 
     async def run() -> httpx.Response:
-        asking = asyncio.create_task(around.post(COMPLETIONS, HI))
+        asking = asyncio.create_task(around.post(COMPLETIONS, HI[COMPLETIONS]))
         await around.engine.until(1, around.engine.rids)
         around.service.draining = True
-        response = await around.post(COMPLETIONS, HI)
+        response = await around.post(COMPLETIONS, HI[COMPLETIONS])
         assert error(response, 503)["code"] == "draining"
         assert response.headers["connection"] == "close"
         assert (await _get(around, "/health")).json()["status"] == "draining"

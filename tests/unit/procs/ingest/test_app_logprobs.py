@@ -17,7 +17,10 @@ from fourstroke.ipc.messages import NO_LOGPROBS, Text
 
 from .surroundings import CHAT, COMPLETIONS, Surroundings, ending, events, text
 
-HI: dict[str, Any] = {"prompt": "Hi", "messages": [{"role": "user", "content": "Hi"}]}
+HI: dict[str, dict[str, Any]] = {
+    COMPLETIONS: {"prompt": "Hi"},
+    CHAT: {"messages": [{"role": "user", "content": "Hi"}]},
+}
 PATHS = pytest.mark.parametrize("path", [COMPLETIONS, CHAT], ids=["completions", "chat"])
 STREAMED = pytest.mark.parametrize("streamed", [False, True], ids=["whole", "stream"])
 
@@ -47,7 +50,7 @@ def ask(around: Surroundings, path: str, answers: list[Any], **fields: Any) -> h
     around.engine.by_hand = True
 
     async def run() -> httpx.Response:
-        asking = asyncio.create_task(around.post(path, {**HI, **fields}))
+        asking = asyncio.create_task(around.post(path, {**HI[path], **fields}))
         await around.engine.until(1, around.engine.submits)
         for answer in answers:
             around.service.table.deliver(answer(around.engine.rids[0]))

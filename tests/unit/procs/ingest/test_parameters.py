@@ -7,7 +7,8 @@ import pytest
 
 from fourstroke.common.errors import InvalidRequest
 from fourstroke.procs.ingest.body import Body, parse
-from fourstroke.procs.ingest.parameters import Parameters, Route, read_parameters
+from fourstroke.procs.ingest.fields import FIELDS, NOT_YET, Route
+from fourstroke.procs.ingest.parameters import Parameters, read_parameters
 
 VOCAB = 100
 ROUTES: tuple[Route, ...] = ("completions", "chat")
@@ -56,18 +57,24 @@ def test_flags(route: Route, name: str, value: Any) -> None:
     refused(name, route, **{name: value})
 
 
-LATER = {
-    "completions": {"suffix": ["x"]},
-    "chat": {"tools": [[{}], {}], "tool_choice": ["auto", {}]},
-}
-
-
 @BOTH
 def test_not_supported_yet(route: Route) -> None:
     """A documented parameter that is not supported is refused by name."""
-    for name, values in LATER[route].items():
-        for value in values:
-            refused(name, route, **{name: value})
+    for field in NOT_YET:
+        refused(field.name, route, **{field.name: {"x": 1}})
+
+
+@BOTH
+def test_fields_of_the_other_route(route: Route) -> None:
+    """A field that only the other route has is refused by name, unless it changes nothing; its prompt is ignored."""
+    for field in FIELDS:
+        if field.required:
+            assert read(route, **{field.name: "x"}) == read(route)
+        elif route not in field.routes:
+            refused(field.name, route, **{field.name: "x"})
+        assert read(route, **{field.name: None}) == read(route)
+        for value in field.neutral:
+            assert read(route, **{field.name: value}) == read(route)
 
 
 @BOTH
@@ -110,7 +117,7 @@ def test_priority_and_timeout(route: Route) -> None:
 def test_neutral_values(route: Route) -> None:
     """Null is the same as absent for every field, and so is the value that changes nothing."""
     names = [
-        *LATER[route],
+        *[field.name for field in FIELDS],
         *NUMBERS,
         "response_format",
         "structured_outputs",
@@ -170,8 +177,9 @@ def test_echo() -> None:
         refused("max_tokens", "completions", max_tokens=0, **fields)
         refused("max_completion_tokens", "completions", max_completion_tokens=0, **fields)
     refused("max_tokens", "completions", max_tokens=-1, echo=True)
-    refused("max_tokens", "chat", max_tokens=0, echo=True)
-    assert not read("chat", echo=True).echo
+    refused("max_tokens", "chat", max_tokens=0)
+    assert not read("chat", echo=False).echo
+    refused("echo", "chat", echo=True)
 
 
 def test_best_of() -> None:

@@ -15,8 +15,8 @@ from fourstroke.ipc.logprobs import Words
 from fourstroke.ipc.messages import NO_LOGPROBS, Limits, Sampling
 from fourstroke.procs.detokenizer import Detokenizer
 from fourstroke.procs.ingest import parts as parts_module
+from fourstroke.procs.ingest.fields import Route
 from fourstroke.procs.ingest.live import Choice, LiveRequest, NewTokens
-from fourstroke.procs.ingest.parameters import Route
 from fourstroke.procs.ingest.parts import Part, Parts
 from fourstroke.procs.ingest.token_names import TokenNames
 

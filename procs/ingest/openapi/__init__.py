@@ -1,0 +1,1 @@
+"""The description of the HTTP API, in OpenAPI 3.1, as `GET /openapi.json` gives it."""

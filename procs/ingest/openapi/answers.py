@@ -1,0 +1,105 @@
+"""What answers hold, as JSON Schema. The tests compare every answer that they get with it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from ....common.rules import Schema
+from ..answers import OBJECTS, REASONS
+from ..errors import ERROR
+from ..fields import Route
+from ..health import STATUSES
+
+_STRING: Schema = {"type": "string"}
+_COUNT: Schema = {"type": "integer", "minimum": 0}
+_NUMBER: Schema = {"type": "number"}
+_BYTES: Schema = {"type": ["array", "null"], "items": {"type": "integer", "minimum": 0, "maximum": 255}}
+
+
+def _object(**members: Schema) -> Schema:
+    """An object that has all of these members."""
+    return {"type": "object", "properties": members, "required": list(members)}
+
+
+def _list(items: Schema) -> Schema:
+    return {"type": "array", "items": items}
+
+
+def _or_null(schema: Schema) -> Schema:
+    return {"anyOf": [schema, {"type": "null"}]}
+
+
+def _ref(name: str) -> Schema:
+    return {"$ref": f"#/components/schemas/{name}"}
+
+
+def _with_optional(schema: Schema, **members: Schema) -> Schema:
+    return {**schema, "properties": {**schema["properties"], **members}}
+
+
+_USAGE = _object(
+    prompt_tokens=_COUNT,
+    completion_tokens=_COUNT,
+    total_tokens=_COUNT,
+    prompt_tokens_details=_object(cached_tokens=_COUNT),
+)
+_SCORE: dict[str, Schema] = {"token": _STRING, "logprob": _NUMBER, "bytes": _BYTES}
+_LOGPROBS: dict[Route, Schema] = {
+    "completions": _object(
+        tokens=_list(_STRING),
+        token_logprobs=_list({"type": ["number", "null"]}),
+        top_logprobs=_list({"type": ["object", "null"], "additionalProperties": _NUMBER}),
+        text_offset=_list(_COUNT),
+    ),
+    "chat": _object(content=_list(_object(**_SCORE, top_logprobs=_list(_object(**_SCORE))))),
+}
+
+
+def _choice(route: Route, content: dict[str, Schema], finish: Schema) -> Schema:
+    return _object(
+        index=_COUNT,
+        **content,
+        logprobs=_or_null(_LOGPROBS[route]),
+        finish_reason=finish,
+        stop_reason={"type": ["string", "integer", "null"], "description": "The stop string or stop id; null for EOS."},
+    )
+
+
+def _head(name: str) -> dict[str, Schema]:
+    created = {**_COUNT, "description": "Seconds since 1970."}
+    return {"id": _STRING, "object": {"const": name}, "created": created, "model": _STRING}
+
+
+def _whole(route: Route, content: dict[str, Schema]) -> Schema:
+    choice = _choice(route, content, {"enum": list(REASONS.values())})
+    return _object(**_head(OBJECTS[route]), choices=_list(choice), usage=_ref("Usage"))
+
+
+def _chunk(route: Route, name: str, content: dict[str, Schema]) -> Schema:
+    """A chunk has a usage only if that was asked for, and then the last one alone has one that is not null."""
+    choice = _choice(route, content, {"enum": [*REASONS.values(), None]})
+    return _with_optional(_object(**_head(name), choices=_list(choice)), usage=_or_null(_ref("Usage")))
+
+
+_MESSAGE = _object(role={"const": "assistant"}, content={"type": ["string", "null"]}, refusal={"type": "null"})
+_DELTA: Schema = {"type": "object", "properties": {"role": {"const": "assistant"}, "content": _STRING}}
+_MODEL = _object(
+    id=_STRING, object={"const": "model"}, created=_COUNT, owned_by=_STRING, max_model_len={**_COUNT, "minimum": 1}
+)
+
+COMPONENTS: dict[str, Any] = {
+    "Error": ERROR,
+    "Usage": _USAGE,
+    "Completion": _whole("completions", {"text": _STRING}),
+    "CompletionChunk": _chunk("completions", OBJECTS["completions"], {"text": _STRING}),
+    "ChatCompletion": _whole("chat", {"message": _MESSAGE}),
+    "ChatCompletionChunk": _chunk("chat", OBJECTS["chat"] + ".chunk", {"delta": _DELTA}),
+    "Models": _object(object={"const": "list"}, data=_list(_MODEL)),
+    "Tokens": _object(tokens=_list(_COUNT), count=_COUNT, max_model_len=_COUNT),
+    "Text": _object(prompt=_STRING),
+    "Aborted": _object(id=_STRING, status={"const": "aborted"}),
+    "Reset": _object(status={"const": "reset"}),
+    "Health": _object(status={"enum": list(STATUSES)}, detail=_STRING),
+    "Alive": _object(status={"const": "ok"}),
+}
+"""All schemas of answers by their names."""
