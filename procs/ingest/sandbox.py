@@ -15,8 +15,9 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 from jinja2 import nodes, pass_context
+from jinja2.exceptions import SecurityError
 from jinja2.runtime import Context
-from jinja2.sandbox import ImmutableSandboxedEnvironment, SecurityError
+from jinja2.sandbox import ImmutableSandboxedEnvironment
 from jinja2.visitor import NodeTransformer
 
 from .sandbox_checks import REMOVED_FILTERS, REMOVED_METHODS, price, size, written
@@ -61,10 +62,7 @@ class BoundedEnvironment(ImmutableSandboxedEnvironment):
         @functools.wraps(function)
         def call(*args: Any, **kwargs: Any) -> Any:
             args = _listed(args)
-            self.pay(self._price(name, args[first:], kwargs))
-            result = function(*args, **kwargs)
-            self.pay(size(result))
-            return result
+            return self._bought(name, args[first:], kwargs, functools.partial(function, *args, **kwargs))
 
         return call
 
@@ -97,25 +95,29 @@ class BoundedEnvironment(ImmutableSandboxedEnvironment):
 
     def call(__self, __context: Context, __obj: Any, *args: Any, **kwargs: Any) -> Any:  # noqa: N805
         owner = getattr(getattr(__obj, "__wrapped__", __obj), "__self__", None)  # the sandbox wraps str.format
-        if isinstance(owner, str):
-            args = _listed(args)
-            # A text joins its argument; the filter is given what is joined first.
-            operands = (*args, owner) if __obj.__name__ == "join" else (owner, *args)
-            # jinja2 hides variables of its own among a call's keywords.
-            options = {name: value for name, value in kwargs.items() if not name.startswith("_")}
-            __self.pay(__self._price(__obj.__name__, operands, options))
-        result = super().call(__context, __obj, *args, **kwargs)
-        __self.pay(size(result))
-        return result
+        if not isinstance(owner, str):
+            result = super().call(__context, __obj, *args, **kwargs)
+            __self.pay(size(result))
+            return result
+        args = _listed(args)
+        # A text joins its argument; the filter of that name is given what is joined first.
+        operands = (*args, owner) if __obj.__name__ == "join" else (owner, *args)
+        # jinja2 hides variables of its own among a call's keywords.
+        options = {name: value for name, value in kwargs.items() if not name.startswith("_")}
+        call = functools.partial(super().call, __context, __obj, *args, **kwargs)
+        return __self._bought(__obj.__name__, operands, options, call)
 
     def call_binop(self, context: Context, operator: str, left: Any, right: Any) -> Any:
-        self.pay(self._price(operator, (left, right), {}))
-        result = super().call_binop(context, operator, left, right)
-        self.pay(size(result))
-        return result
+        call = functools.partial(super().call_binop, context, operator, left, right)
+        return self._bought(operator, (left, right), {}, call)
 
-    def _price(self, name: str, operands: tuple[Any, ...], options: dict[str, Any]) -> int:
-        return price(name, operands, options, self._left.chars)
+    def _bought(self, name: str, operands: tuple[Any, ...], options: dict[str, Any], make: Callable[[], Any]) -> Any:
+        """What an operation makes of its operands: paid for before as far as that tells, and then for what it is."""
+        known = price(name, operands, options, self._left.chars)
+        self.pay(known)
+        result = make()
+        self.pay(max(0, size(result) - known))
+        return result
 
 
 def _listed(args: tuple[Any, ...]) -> tuple[Any, ...]:

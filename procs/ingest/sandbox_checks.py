@@ -9,7 +9,7 @@ import re
 from collections.abc import Callable, ItemsView, KeysView, ValuesView
 from typing import Any
 
-from jinja2.sandbox import SecurityError
+from jinja2.exceptions import SecurityError
 from jinja2.utils import Namespace
 
 REMOVED_FILTERS = frozenset(
@@ -49,6 +49,7 @@ def written(value: Any, most: int) -> int:
             waiting.extend([*item, *item.values()])
         elif isinstance(item, list | tuple | KeysView | ValuesView | ItemsView):
             waiting.extend(item)
+            chars += _ITEM_CHARS * len(item)
         elif isinstance(item, Namespace):
             return most + 1
         chars += _ITEM_CHARS
@@ -111,8 +112,8 @@ def _indent(text: str, width: int | str = 4, *args: Any, **kwargs: Any) -> int:
 
 
 def _tojson(_: Any, *args: Any, **kwargs: Any) -> int:
-    options = [option for option in (*args, *kwargs.values()) if isinstance(option, int | str)]
-    return _padded(all(option <= 16 if isinstance(option, int) else len(option) <= 16 for option in options))
+    options = (*args, *kwargs.values())
+    return _padded(all(option <= 16 if isinstance(option, int) else written(option, 256) <= 256 for option in options))
 
 
 def _join(values: list[Any], d: Any = "", *args: Any, **kwargs: Any) -> int:

@@ -51,12 +51,16 @@ class ChatTemplate:
         self._environment = environment
         self._special_tokens = dict(special_tokens)
 
-    def render(self, messages: Sequence[Mapping[str, Any]]) -> str:
-        """The prompt of a conversation, up to where the assistant speaks. Raises InvalidRequest."""
+    def render(self, messages: Sequence[Mapping[str, Any]], opens_answer: bool = True) -> str:
+        """The prompt of a conversation; with `opens_answer` up to where the assistant speaks. Raises InvalidRequest."""
         self._environment.begin(sum(map(len, strings(messages))))
         try:
             return self._template.render(
-                messages=messages, tools=None, documents=None, add_generation_prompt=True, **self._special_tokens
+                messages=messages,
+                tools=None,
+                documents=None,
+                add_generation_prompt=opens_answer,
+                **self._special_tokens,
             )
         except _RENDER_ERRORS as error:
             raise InvalidRequest(

@@ -96,13 +96,16 @@ class ModelTokenizer:
 
         Unigram models, and BPE models that take whole words for tokens, look texts up among all tokens.
         """
+        # As a batch, for which the library lets go of the interpreter; it has no offsets then, which few texts want.
+        (encoding,) = self._tokenizer.encode_batch_fast([text], add_special_tokens=False)
+        ids: list[int] = encoding.ids
+        if self._unspeakable.isdisjoint(ids):
+            return ids
         encoding = self._tokenizer.encode(text, add_special_tokens=False)
-        if self._unspeakable.isdisjoint(encoding.ids):
-            return encoding.ids
         spans = zip(encoding.ids, encoding.offsets, strict=True)
         cuts = [start + 1 for token, (start, end) in spans if self._is_spelled(token, text[start:end])]
         if not cuts:
-            return encoding.ids
+            return ids
         ends = [*cuts, len(text)]
         return [
             token for start, end in zip([0, *cuts], ends, strict=True) for token in self._literally(text[start:end])
@@ -117,10 +120,10 @@ class ModelTokenizer:
             return False
         return letters == self._unknown or token != self._unknown_id
 
-    def encode_prompt(self, text: str) -> list[int]:
-        """The ids of a whole prompt: its text, after a BOS token if the model wants one."""
+    def encode_prompt(self, text: str, bos: bool = True) -> list[int]:
+        """The ids of a whole prompt: its text, after a BOS token if the model wants one and `bos` allows it."""
         ids = self.encode_text(text)
-        return [self.bos_id, *ids] if self.add_bos and self.bos_id is not None else ids
+        return [self.bos_id, *ids] if bos and self.add_bos and self.bos_id is not None else ids
 
     def decode(self, ids: list[int]) -> str:
         """The text of which `encode_prompt` makes these ids; bytes that are no UTF-8 become U+FFFD."""
@@ -144,6 +147,10 @@ class ModelTokenizer:
             elif at_start and found[place]:
                 at_start = False
                 yield place
+
+    def spellings(self, ids: list[int]) -> list[str]:
+        """How the vocabulary spells ids, "Ġhello" or "▁hello"; an id that no token has is ""."""
+        return [self._tokenizer.id_to_token(token) or "" for token in ids]
 
     def most_bytes(self, tokens: int) -> int:
         """A text of more bytes of UTF-8 than this surely has more than so many tokens."""

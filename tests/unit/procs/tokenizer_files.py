@@ -29,6 +29,17 @@ def byte_level() -> Tokenizer:
     return tokenizer
 
 
+def whole_words() -> Tokenizer:
+    """A byte-level tokenizer that takes any text for a token that is one, and has the control token "@system"."""
+    spec = json.loads(byte_level().to_str())
+    spec["model"]["ignore_merges"] = True
+    spec["model"]["vocab"]["@system"] = max(spec["model"]["vocab"].values()) + 1
+    spec["pre_tokenizer"]["use_regex"] = False
+    tokenizer = Tokenizer.from_str(json.dumps(spec))
+    tokenizer.add_special_tokens(["@system"])
+    return tokenizer
+
+
 def metaspace() -> Tokenizer:
     """A SentencePiece-like tokenizer: "▁" for spaces, put before the first text, and bytes as a last resort."""
     pieces = ["<s>", *(f"<0x{byte:02X}>" for byte in range(256)), "▁", "a", "b", "▁a", "▁b", "ab", "▁ab"]

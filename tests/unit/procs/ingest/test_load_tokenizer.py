@@ -15,7 +15,6 @@ from fourstroke.procs.ingest.pre_tokenizers import SPLITTINGS
 
 from ..tokenizer_files import byte_level, damaged, metaspace, write_folder, write_gguf
 
-
 CUT = "don't I'LL 12345! \n  xY/\n"
 
 
@@ -44,7 +43,7 @@ def test_pre_tokenizers(pre: str, words: list[str]) -> None:
 
 def test_unknown_pre_tokenizer(tmp_path: Path) -> None:
     """A pre-tokenizer that is not known is refused by name, not replaced by another."""
-    with pytest.raises(ModelError, match="'kimi-k2'.*supported are .*llama-bpe"):
+    with pytest.raises(ModelError, match=r"'kimi-k2'.*supported are .*llama-bpe"):
         load_tokenizer(str(write_gguf(tmp_path / "model.gguf", byte_level(), "kimi-k2")))
 
 
