@@ -52,7 +52,10 @@ def _from_pieces(
 ) -> ModelTokenizer:
     tokenizer = sentencepiece_tokenizer(pieces, template)
     add_bos = config.get("add_bos_token", True) is not False
-    space = SpaceBefore.FIRST if pieces.space_first else SpaceBefore.NONE
+    space = SpaceBefore.NONE
+    if pieces.space_first:
+        # transformers' name for putting it behind every control token, as these models were trained.
+        space = SpaceBefore.FIRST if config.get("legacy") is False else SpaceBefore.EVERY
     return ModelTokenizer(tokenizer, pieces_vocabulary(pieces), pieces.special | special, template, add_bos, space)
 
 
