@@ -12,6 +12,7 @@ import functools
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 from jinja2 import nodes, pass_context
@@ -27,6 +28,28 @@ _SECONDS, _SECONDS_PER_CHAR = 0.5, 2e-6
 """What one rendering may use, and how much more for each character that goes in. A usual one of 4,000 characters
 takes less than a millisecond and makes some ten times its input."""
 
+_STEP_CHARS, _UNTIMED_CHARS = 256, 8192
+"""The clock is a system call: it is read once for so many characters, of which each step counts as many."""
+
+
+@dataclass(slots=True)
+class _Account:
+    """What is left of a rendering's characters, when its time is up, and what was paid since the clock was read."""
+
+    chars: int
+    until_s: float
+    untimed: int = 0
+
+    def pay(self, chars: int) -> None:
+        self.chars -= chars + 1
+        if self.chars < 0:
+            raise SecurityError("it makes too much text")
+        self.untimed += chars + _STEP_CHARS
+        if self.untimed > _UNTIMED_CHARS:
+            self.untimed = 0
+            if time.thread_time() > self.until_s:
+                raise SecurityError("it takes too long")
+
 
 class BoundedEnvironment(ImmutableSandboxedEnvironment):
     """An environment whose templates are bounded. `begin` comes before each rendering. Safe in several threads."""
@@ -34,7 +57,7 @@ class BoundedEnvironment(ImmutableSandboxedEnvironment):
     intercepted_binops = frozenset({"+", "*", "**", "%"})
 
     def __init__(self, **options: Any) -> None:
-        self._left = threading.local()
+        self._of_thread = threading.local()
         # Nothing is computed while compiling, where nothing is paid for.
         super().__init__(optimized=False, finalize=pass_context(lambda _, value: self.shown(value)), **options)
         self.filters = {
@@ -44,16 +67,12 @@ class BoundedEnvironment(ImmutableSandboxedEnvironment):
 
     def begin(self, input_chars: int) -> None:
         """One rendering with so much input begins in this thread."""
-        self._left.chars = _CHARS + _CHARS_PER_CHAR * input_chars
-        self._left.until_s = time.thread_time() + _SECONDS + _SECONDS_PER_CHAR * input_chars
+        chars, seconds = _CHARS + _CHARS_PER_CHAR * input_chars, _SECONDS + _SECONDS_PER_CHAR * input_chars
+        self._of_thread.account = _Account(chars, time.thread_time() + seconds)
 
     def pay(self, chars: int) -> None:
         """Take so many characters, and one for the step itself, out of what is left. Raises SecurityError."""
-        self._left.chars -= chars + 1
-        if self._left.chars < 0:
-            raise SecurityError("it makes too much text")
-        if time.thread_time() > self._left.until_s:
-            raise SecurityError("it takes too long")
+        self._of_thread.account.pay(chars)
 
     def paid(self, name: str, function: Callable[..., Any]) -> Callable[..., Any]:
         """A filter that is paid for."""
@@ -80,8 +99,12 @@ class BoundedEnvironment(ImmutableSandboxedEnvironment):
 
     def shown(self, value: Any) -> str:
         """`{{ value }}`."""
-        self.pay(written(value, self._left.chars))
-        return value if isinstance(value, str) else str(value)
+        account = self._of_thread.account
+        if isinstance(value, str):
+            account.pay(len(value))
+            return value
+        account.pay(written(value, account.chars))
+        return str(value)
 
     # What jinja2 asks an environment for
 
@@ -108,15 +131,20 @@ class BoundedEnvironment(ImmutableSandboxedEnvironment):
         return __self._bought(__obj.__name__, operands, options, call)
 
     def call_binop(self, context: Context, operator: str, left: Any, right: Any) -> Any:
+        if operator == "+" and isinstance(left, str) and isinstance(right, str):  # most of what templates do
+            self._of_thread.account.pay(len(left) + len(right))
+            return left + right
         call = functools.partial(super().call_binop, context, operator, left, right)
         return self._bought(operator, (left, right), {}, call)
 
     def _bought(self, name: str, operands: tuple[Any, ...], options: dict[str, Any], make: Callable[[], Any]) -> Any:
         """What an operation makes of its operands: paid for before as far as that tells, and then for what it is."""
-        known = price(name, operands, options, self._left.chars)
-        self.pay(known)
+        account = self._of_thread.account
+        known = price(name, operands, options, account.chars)
+        account.pay(known)
         result = make()
-        self.pay(max(0, size(result) - known))
+        if (more := size(result) - known) > 0:
+            account.pay(more)
         return result
 
 

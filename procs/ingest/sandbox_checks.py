@@ -61,9 +61,12 @@ def price(name: str, args: tuple[Any, ...], kwargs: dict[str, Any], most: int) -
 
     It may be any number above `most` if it is above.
     """
-    texts = sum(written(value, most) for value in (*args, *kwargs.values())) if name in _WRITES else 0
-    check = _PRICES.get(name)
-    return texts + (0 if check is None else check(*args, **kwargs))
+    chars = 0
+    if name in _WRITES:
+        chars = sum([written(value, most) for value in (*args, *kwargs.values())])
+    if (check := _PRICES.get(name)) is not None:
+        chars += check(*args, **kwargs)
+    return chars
 
 
 def _plus(left: Any, right: Any) -> int:
