@@ -17,8 +17,8 @@ from ...common.errors import ModelError
 from ..gguf_file import GgufFile
 from ..sentencepiece_file import PieceType, SentencePieces
 from ..vocabulary import gguf_pieces, gguf_special_tokens, gguf_vocabulary, pieces_vocabulary
+from .library import Merge, check_merges, named_errors
 from .markers import markers
-from .merges import Merge, check_merges
 from .pre_tokenizers import SPLITTINGS, Splitting
 from .sentencepiece_tokenizer import sentencepiece_tokenizer
 from .tokenizer import ModelTokenizer, SpaceBefore
@@ -34,7 +34,8 @@ def from_gguf(path: Path) -> ModelTokenizer:
         raise ModelError(f"{path} has a chat template that is no text")
     pieces = gguf_pieces(metadata, path)
     if pieces is not None:
-        return _from_pieces(metadata, pieces, template)
+        with named_errors(path):
+            return _from_pieces(metadata, pieces, template)
     return _byte_level(metadata, template, path)
 
 

@@ -16,8 +16,8 @@ from ...common.errors import ModelError
 from ..sentencepiece_file import SentencePieces
 from ..vocabulary import folder_pieces, json_vocabulary, pieces_vocabulary, read_json
 from .gguf_tokenizer import from_gguf
+from .library import check_merges, named_errors
 from .markers import markers
-from .merges import check_merges
 from .sentencepiece_tokenizer import sentencepiece_tokenizer
 from .space_before import take_space
 from .tokenizer import ModelTokenizer, SpaceBefore
@@ -34,7 +34,8 @@ def _from_folder(path: Path) -> ModelTokenizer:
     special = _special_tokens({**_optional_object(path / "special_tokens_map.json"), **config})
     template = _chat_template(path, config)
     if (pieces := folder_pieces(path)) is not None:
-        return _from_pieces(pieces, config, special, template)
+        with named_errors(path / "tokenizer.model"):
+            return _from_pieces(pieces, config, special, template)
     spec = read_json(path / "tokenizer.json")
     vocabulary = json_vocabulary(spec, path)
     _mark_controls(spec, template)
@@ -70,12 +71,8 @@ def _mark_controls(spec: dict[str, Any], template: str | None) -> None:
 def _from_spec(spec: dict[str, Any], path: Path) -> Tokenizer:
     """The library's tokenizer of a tokenizer.json that json_vocabulary has read."""
     _check_spec_merges(spec["model"], path)
-    try:
+    with named_errors(path / "tokenizer.json"):
         return Tokenizer.from_str(json.dumps(spec))
-    except Exception as error:
-        if type(error) is not Exception:  # the library has no type of its own: it raises the base class itself
-            raise
-        raise ModelError(f"{path}/tokenizer.json cannot be used: {error}") from None
 
 
 def _check_spec_merges(model: dict[str, Any], path: Path) -> None:

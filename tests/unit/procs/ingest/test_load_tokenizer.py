@@ -13,7 +13,16 @@ from fourstroke.common.errors import ModelError
 from fourstroke.procs.ingest.load_tokenizer import load_tokenizer
 from fourstroke.procs.ingest.pre_tokenizers import SPLITTINGS
 
-from ..tokenizer_files import byte_level, damaged, metaspace, write_folder, write_gguf
+from ..tokenizer_files import (
+    byte_level,
+    damaged,
+    metaspace,
+    pieces,
+    pieces_file,
+    write_folder,
+    write_gguf,
+    write_gguf_pieces,
+)
 
 CUT = "don't I'LL 12345! \n  xY/\n"
 
@@ -171,16 +180,43 @@ def test_damaged_metadata(tmp_path: Path, key: str, value: Any) -> None:
         load_tokenizer(str(path))
 
 
-@settings(deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
-@given(st.data())
-def test_flipped_bytes(tmp_path: Path, data: st.DataObject) -> None:
-    """Whatever byte of a GGUF file is another one, and wherever it ends, there is a tokenizer or a ModelError."""
-    path = tmp_path / "model.gguf"
-    if not path.exists():
-        write_gguf(path, byte_level(), "gpt-2")
-    broken = tmp_path / "broken.gguf"
-    broken.write_bytes(data.draw(damaged(path.read_bytes())))
+def test_normalisation_that_cannot_be_used(tmp_path: Path) -> None:
+    """What the library says of a part that it cannot use comes with the name of the file."""
+    (tmp_path / "tokenizer.model").write_bytes(pieces_file(pieces(charsmap=b"nonsense")))
+    with pytest.raises(ModelError, match=r"tokenizer\.model cannot be used: .*precompiled_charsmap"):
+        load_tokenizer(str(tmp_path))
+
+
+def _byte_level_file(path: Path) -> bytes:
+    return write_gguf(path, byte_level(), "gpt-2").read_bytes()
+
+
+def _pieces_gguf(path: Path) -> bytes:
+    return write_gguf_pieces(path, pieces()).read_bytes()
+
+
+def _bpe_model(path: Path) -> bytes:
+    return pieces_file(pieces())
+
+
+def _unigram_model(path: Path) -> bytes:
+    return pieces_file(pieces(unigram=True, squeezes_spaces=True))
+
+
+@pytest.mark.parametrize("make", [_byte_level_file, _pieces_gguf, _bpe_model, _unigram_model])
+@settings(max_examples=50, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(data=st.data())
+def test_flipped_bytes(tmp_path: Path, make: Callable[[Path], bytes], data: st.DataObject) -> None:
+    """Whatever byte of a file is another one, and wherever it ends, there is a tokenizer or a ModelError."""
+    whole = tmp_path / "whole"
+    if not whole.exists():
+        whole.write_bytes(make(tmp_path / "made.gguf"))
+    broken = tmp_path / ("broken.gguf" if whole.read_bytes().startswith(b"GGUF") else "broken/tokenizer.model")
+    broken.parent.mkdir(exist_ok=True)
+    broken.write_bytes(data.draw(damaged(whole.read_bytes())))
     try:
-        load_tokenizer(str(broken)).encode_prompt("The quick fox <s> 世界")
+        load_tokenizer(str(broken if broken.suffix == ".gguf" else broken.parent)).encode_prompt(
+            "The quick fox <s> 世界"
+        )
     except ModelError as error:
-        assert "broken.gguf" in str(error) or "control token" in str(error)
+        assert "broken" in str(error) or "control token" in str(error)

@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tokenizers import AddedToken, normalizers
 
 from fourstroke.procs.ingest.load_tokenizer import load_tokenizer
 from fourstroke.procs.ingest.space_before import take_space
@@ -90,6 +91,21 @@ def test_bos(tmp_path: Path) -> None:
 def test_control_token_that_is_a_word(tmp_path: Path, text: str) -> None:
     """A model that takes whole words for tokens takes none for a control token."""
     tokenizer = load_tokenizer(str(write_folder(tmp_path / "model", whole_words())))
+    ids = tokenizer.encode_text(text)
+    assert not tokenizer.special_ids.intersection(ids)
+    assert tokenizer.decode(ids) == text
+
+
+@pytest.mark.parametrize(
+    "flags", [{}, {"lstrip": True, "rstrip": True}, {"single_word": True}, {"normalized": True}], ids=str
+)
+@pytest.mark.parametrize("text", ["a  <X>  b", "<X>", " <X> ", "a<X><X>b"])
+def test_control_token_with_flags(tmp_path: Path, flags: dict[str, bool], text: str) -> None:
+    """However a control token is declared, a text that spells it keeps its letters and the white space around."""
+    model = byte_level()
+    model.normalizer = normalizers.NFC()
+    model.add_special_tokens([AddedToken("<X>", **{"normalized": False, **flags})])
+    tokenizer = load_tokenizer(str(write_folder(tmp_path / "model", model)))
     ids = tokenizer.encode_text(text)
     assert not tokenizer.special_ids.intersection(ids)
     assert tokenizer.decode(ids) == text

@@ -1,8 +1,9 @@
-"""Merges of byte-pair encoding, checked before the tokenizers library sees them."""
+"""What the tokenizers library must be kept from, and what its errors become."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 
 from ...common.errors import ModelError
@@ -15,3 +16,14 @@ def check_merges(vocabulary: Mapping[str, int], merges: Iterable[Merge], prefix:
     for left, right in merges:
         if not (left in vocabulary and right in vocabulary and left + right.removeprefix(prefix) in vocabulary):
             raise ModelError(f"{path} merges {left!r} and {right!r}, and one of them or the result is no token")
+
+
+@contextmanager
+def named_errors(path: Path) -> Iterator[None]:
+    """Errors of the library, which has no type of its own and raises the base class itself, name the file."""
+    try:
+        yield
+    except Exception as error:
+        if type(error) is not Exception:
+            raise
+        raise ModelError(f"{path} cannot be used: {error}") from None
