@@ -21,6 +21,7 @@ from .body import Body, parse, read_body
 from .choices import EncodedPrompt, add_choices
 from .errors import Refusal, as_refusal
 from .fields import Route
+from .framing import Framing, read_framing
 from .health import ModelLimits
 from .live import LiveRequest
 from .parameters import Parameters, read_parameters
@@ -65,7 +66,7 @@ class Generate:
 
     async def _admit(self, body: Body, parameters: Parameters, limits: ModelLimits, request_id: str) -> LiveRequest:
         table, params = self._service.table, parameters.sampling
-        prompts = self._prompts(body, limits.vocab_size)
+        prompts, framing = self._prompts(body, limits.vocab_size), read_framing(body, self._route == "chat")
         body.check_numbers()
         count = len(prompts) * params.n
         if count > table.capacity:
@@ -76,7 +77,7 @@ class Generate:
             grammar = await self._service.grammars.text(parameters.structure)
             encoded = []
             for prompt in prompts:
-                tokens = await self._encode(prompt, limits.max_model_len)
+                tokens = await self._encode(prompt, limits.max_model_len, framing)
                 encoded.append(EncodedPrompt(tokens, await self._digests(tokens, request.keys)))
                 if parameters.echo:
                     request.echoes.append(self._service.prompts.shown(prompt))
@@ -105,13 +106,13 @@ class Generate:
             return [body.get("messages")]
         return read_prompts(body.get("prompt"), vocab_size)
 
-    async def _encode(self, prompt: Any, max_model_len: int) -> Tokens:
+    async def _encode(self, prompt: Any, max_model_len: int, framing: Framing) -> Tokens:
         prompts = self._service.prompts
         # A prompt that is longer than the ring could never be handed over.
         longest = min(max_model_len, self._service.router.prompt_capacity + 1)
         if self._route == "chat":
-            return fitting(await prompts.of_messages(prompt, longest), longest, "messages")
-        ids = prompt if isinstance(prompt, list) else await prompts.of_text(prompt, longest)
+            return fitting(await prompts.of_messages(prompt, longest, framing), longest, "messages")
+        ids = prompt if isinstance(prompt, list) else await prompts.of_text(prompt, longest, framing)
         return fitting(ids, longest, "prompt")
 
     async def _digests(self, tokens: Tokens, keys: CacheKeys) -> bytes:

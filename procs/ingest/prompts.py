@@ -18,6 +18,7 @@ from ...common.errors import InvalidRequest
 from ...ipc.messages import CacheKeys
 from ...ipc.ring import Tokens
 from ..block_hash import chain
+from .framing import CHAT, TEXT, Framing
 from .literal import Separator
 from .messages import Message, read_messages, strings
 from .template import ChatTemplate
@@ -52,12 +53,12 @@ class Prompts:
     def close(self) -> None:
         self._workers.shutdown(wait=False, cancel_futures=True)
 
-    async def of_text(self, text: str, max_model_len: int) -> list[int]:
+    async def of_text(self, text: str, max_model_len: int, framing: Framing = TEXT) -> list[int]:
         """The ids of a completion's prompt. Raises InvalidRequest if the text is far too long."""
         self._check_size(len(text), max_model_len, "prompt")
-        return await self._run(len(text) <= INLINE_CHARS, lambda: self._tokenizer.encode_prompt(text))
+        return await self._run(len(text) <= INLINE_CHARS, lambda: self._tokenizer.encode_prompt(text, framing.bos))
 
-    async def of_messages(self, value: Any, max_model_len: int) -> list[int]:
+    async def of_messages(self, value: Any, max_model_len: int, framing: Framing = CHAT) -> list[int]:
         """The ids of a conversation, up to where the assistant speaks. Raises InvalidRequest."""
         if self._template is None:
             raise InvalidRequest("this model has no chat template; use /v1/completions", "messages")
@@ -67,7 +68,7 @@ class Prompts:
         self._check_size(sum(len(message["content"]) for message in messages), max_model_len, "messages")
         template = self._template
         chars = sum(map(len, strings(messages)))
-        return await self._run(chars <= INLINE_CHARS, lambda: self._encode_messages(template, messages))
+        return await self._run(chars <= INLINE_CHARS, lambda: self._encode_messages(template, messages, framing))
 
     async def digests(self, tokens: Tokens, block_size: int, keys: CacheKeys) -> bytes:
         """The hashes of a prompt's full blocks, 32 bytes each (../block_hash.py)."""
@@ -81,15 +82,18 @@ class Prompts:
         """The text of a list of token ids. Raises InvalidRequest."""
         return self._tokenizer.decode(check_ids(value, self._tokenizer.vocab_size, "tokens"))
 
-    def _encode_messages(self, template: ChatTemplate, messages: Sequence[Message]) -> list[int]:
+    def _encode_messages(self, template: ChatTemplate, messages: Sequence[Message], framing: Framing) -> list[int]:
         marked, mark = self._separator.mark(messages)
+        prompt = template.render(marked, framing.opens_answer)
+        if framing.continues:
+            prompt = _left_open(prompt, marked[-1]["content"])
         ids: list[int] = []
-        for part in self._separator.cut(template.render(marked), mark):
+        for part in self._separator.cut(prompt, mark):
             if isinstance(part, int):
                 ids.append(part)
             else:
                 ids += self._tokenizer.encode_text(part, first=not ids)
-        return ids
+        return self._tokenizer.encode_prompt("", framing.bos) + ids
 
     def _check_size(self, chars: int, max_model_len: int, param: str) -> None:
         """Refuse a text that its size alone shows to be too long; a character has at least one byte."""
@@ -101,6 +105,14 @@ class Prompts:
         if inline:
             return work()
         return await asyncio.get_running_loop().run_in_executor(self._workers, work)
+
+
+def _left_open(prompt: str, last: str) -> str:
+    """A rendered conversation up to the end of its last message, which the template may have trimmed."""
+    for text in (last, last.rstrip(), last.strip()):
+        if text.strip() and (start := prompt.rfind(text)) >= 0:
+            return prompt[: start + len(text)]
+    raise InvalidRequest("the chat template does not show the last message, so it cannot be continued", "messages")
 
 
 def read_prompts(value: Any, vocab_size: int) -> list[Prompt]:

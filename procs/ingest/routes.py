@@ -9,6 +9,7 @@ from ...common.errors import InvalidRequest
 from ...common.types import Finish
 from .body import Body, parse, read_body
 from .errors import Refusal, quoted
+from .framing import read_framing
 from .metrics import CONTENT_TYPE, exposition
 from .openapi.document import document
 from .parameters import flag, refuse_templates
@@ -73,12 +74,15 @@ class Routes:
         if messages is not None:
             if prompt is not None:
                 raise InvalidRequest("prompt and messages are both given", "prompt")
-            tokens = await self._service.prompts.of_messages(messages, length)
+            tokens = await self._service.prompts.of_messages(messages, length, read_framing(body, chat=True))
         elif isinstance(prompt, str):
-            tokens = await self._service.prompts.of_text(prompt, length)
+            tokens = await self._service.prompts.of_text(prompt, length, read_framing(body, chat=False))
         else:
             raise InvalidRequest("prompt must be a string, unless there are messages", "prompt")
-        return JSONResponse({"tokens": tokens, "count": len(tokens), "max_model_len": length})
+        answer = {"tokens": tokens, "count": len(tokens), "max_model_len": length}
+        if flag(body, "return_token_strs", False):
+            answer["token_strs"] = self._service.prompts.tokenizer.spellings(tokens)
+        return JSONResponse(answer)
 
     async def detokenize(self, http: Request) -> Response:
         """Ids to text."""

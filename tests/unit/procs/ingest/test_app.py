@@ -581,11 +581,50 @@ def test_tokens_round_trip(around: Surroundings, text: str) -> None:
         assert around.engine.prompts == [found["tokens"]]
 
 
-def test_tokens_of_messages(around: Surroundings) -> None:
-    """/tokenize of messages gives the ids that a chat request has."""
-    found = post(around, "/tokenize", **HI[CHAT]).json()
-    post(around, CHAT)
+TURNS = [{"role": "user", "content": "Hi <s>"}, {"role": "assistant", "content": "Well, "}]
+
+
+@pytest.mark.parametrize("add_bos", [False, True])
+@pytest.mark.parametrize(
+    "path, fields",
+    [
+        *((COMPLETIONS, {"add_special_tokens": value}) for value in (None, False, True)),
+        *((CHAT, {"add_special_tokens": value}) for value in (None, False, True)),
+        *((CHAT, {"add_generation_prompt": value, "messages": TURNS}) for value in (None, False, True)),
+        (CHAT, {"continue_final_message": True, "messages": TURNS}),
+        (CHAT, {"continue_final_message": True, "add_generation_prompt": False, "messages": TURNS}),
+    ],
+    ids=str,
+)
+def test_tokens_are_those_of_a_request(tmp_path: Path, add_bos: bool, path: str, fields: dict[str, Any]) -> None:
+    """/tokenize gives the ids that the request would have, and as many as its usage says."""
+    around = Surroundings(tmp_path / "model", add_bos=add_bos)
+    found = post(around, "/tokenize", **{**HI[path], **fields}).json()
+    usage = post(around, path, **fields).json()["usage"]
     assert around.engine.prompts == [found["tokens"]]
+    assert usage["prompt_tokens"] == found["count"] == len(found["tokens"])
+
+
+def test_framing_changes_the_tokens(tmp_path: Path) -> None:
+    """BOS, the assistant's turn and an open last message are there, or not, as asked for."""
+    around = Surroundings(tmp_path / "model", add_bos=True)
+
+    def shown(**fields: Any) -> str:
+        tokens = post(around, "/tokenize", messages=TURNS, **fields).json()["tokens"]
+        return str(post(around, "/detokenize", tokens=[5, *tokens]).json()["prompt"])[1:]
+
+    closed = "<s>user\nHi <s><|end|><s>assistant\nWell, <|end|>"
+    assert shown() == shown(add_special_tokens=False) == closed + "<s>assistant\n"
+    assert shown(add_special_tokens=True) == "<s>" + closed + "<s>assistant\n"
+    assert shown(add_generation_prompt=False) == closed
+    assert shown(continue_final_message=True) == closed.removesuffix("<|end|>")
+
+
+def test_spelling_of_tokens(around: Surroundings) -> None:
+    """On request the ids come with what the vocabulary calls them."""
+    found = post(around, "/tokenize", prompt=" é", return_token_strs=True).json()
+    assert "".join(found["token_strs"]) == "ĠÃ©"
+    assert len(found["token_strs"]) == found["count"]
 
 
 @pytest.mark.parametrize(
@@ -595,6 +634,9 @@ def test_tokens_of_messages(around: Surroundings) -> None:
         ("/tokenize", {"prompt": 5}),
         ("/tokenize", {"prompt": "x", "messages": 5}),
         ("/tokenize", {"messages": HI[CHAT]["messages"], "chat_template": "x"}),
+        ("/tokenize", {"prompt": "x", "add_special_tokens": 1}),
+        ("/tokenize", {"messages": HI[CHAT]["messages"], "add_generation_prompt": "true"}),
+        ("/tokenize", HI[CHAT] | {"add_generation_prompt": True, "continue_final_message": True}),
         ("/detokenize", {}),
         ("/detokenize", {"tokens": ["x"]}),
         ("/detokenize", {"tokens": [10**6]}),

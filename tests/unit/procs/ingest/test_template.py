@@ -50,6 +50,12 @@ def test_errors_are_the_requests(source: str) -> None:
     assert raised.value.param == "messages"
 
 
+def test_refusal_of_the_template() -> None:
+    """What a template says to a conversation that it does not take is what the client reads."""
+    with pytest.raises(InvalidRequest, match="roles must alternate"):
+        render("{{ raise_exception('roles must alternate') }}")
+
+
 def test_broken_template() -> None:
     """A template that is no template is the model's fault, found when it is loaded."""
     with pytest.raises(ModelError):

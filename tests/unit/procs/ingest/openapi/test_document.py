@@ -19,6 +19,7 @@ from fourstroke.procs.ingest import generate
 from fourstroke.procs.ingest.app import application
 from fourstroke.procs.ingest.body import Body, parse
 from fourstroke.procs.ingest.fields import BOTH, PATHS, Route
+from fourstroke.procs.ingest.framing import read_framing
 from fourstroke.procs.ingest.openapi.document import document
 from fourstroke.procs.ingest.openapi.requests import generating
 from fourstroke.procs.ingest.parameters import read_parameters
@@ -103,7 +104,9 @@ def test_what_is_not_described_is_refused(data: st.DataObject, route: Route, val
     name = data.draw(st.sampled_from(sorted(described.keys() - {"model", "prompt", "messages"})))
     if not Draft202012Validator(described[name]).is_valid(value):
         with pytest.raises(InvalidRequest) as caught:
-            read_parameters(Body({**NEEDED.get(name, {}), name: value}), route, 100)
+            body = Body({**NEEDED.get(name, {}), name: value})
+            read_parameters(body, route, 100)
+            read_framing(body, route == "chat")
         assert caught.value.param == name
 
 
