@@ -15,6 +15,7 @@ from pathlib import Path
 import openai
 import pytest
 
+from ..process.server import Server
 from .around import KEY, ROOT, TIMEOUT_S
 
 if importlib.util.find_spec("litellm") is None:
@@ -43,8 +44,6 @@ def server_python(pytestconfig: pytest.Config) -> Path:
 @pytest.fixture(scope="session")
 def server(server_python: Path) -> Iterator[str]:
     """The URL of the server. It runs 8 rows, and 8 more may wait: a test can fill it."""
-    from ..process.server import Server  # needs psutil, which an environment without the clients may lack
-
     flags = ["--port=0", "--dtype=float32", "--max-num-seqs=8", "--max-queue=8", f"--api-key={KEY}"]
     with Server([str(server_python), "-P", "-m", "fourstroke", "serve", *flags]) as running:
         yield running.wait_ready()

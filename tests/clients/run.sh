@@ -22,4 +22,4 @@ ensure_clients() {
 ensure_environment dev,bench
 ensure_clients
 cd "$ROOT"
-exec "$CLIENTS/bin/python" -P -m pytest --confcutdir=tests/clients --disable-warnings "${@:-tests/clients}"
+exec "$CLIENTS/bin/python" -P -m pytest -o testpaths=tests/clients --confcutdir=tests/clients --disable-warnings "$@"
