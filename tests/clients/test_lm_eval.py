@@ -6,6 +6,7 @@ import json
 import os
 import subprocess
 import sys
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -37,11 +38,24 @@ def read_samples(out: Path, task: str) -> list[dict[str, Any]]:
 
 
 @pytest.fixture(scope="module")
-def samples(base_url: str, tokenizer: Path, tmp_path_factory: pytest.TempPathFactory) -> Samples:
-    """All tasks on the completions route, several prompts in a request and two requests at a time."""
-    out = tmp_path_factory.mktemp("completions")
+def runs(base_url: str, tokenizer: Path, tmp_path_factory: pytest.TempPathFactory) -> tuple[Samples, Samples]:
+    """All tasks on the completions route, several prompts in a request, and one on that of chat; both at a time, since
+    lm-eval takes longer to start than to ask.
+    """
+    outs = [tmp_path_factory.mktemp(name) for name in ("completions", "chat")]
     args = f"base_url={base_url}/completions,tokenizer={tokenizer},num_concurrent=2"
-    return evaluate(out, "local-completions", ["capitals", "stories", "counting"], args, "--batch_size", "3")
+    chat_args = f"base_url={base_url}/chat/completions,num_concurrent=4"
+    tasks = ["capitals", "stories", "counting"]
+    with ThreadPoolExecutor() as pool:
+        completions = pool.submit(evaluate, outs[0], "local-completions", tasks, args, "--batch_size", "3")
+        chat = pool.submit(evaluate, outs[1], "local-chat-completions", tasks[-1:], chat_args, "--apply_chat_template")
+        return completions.result(), chat.result()
+
+
+@pytest.fixture(scope="module")
+def samples(runs: tuple[Samples, Samples]) -> Samples:
+    """What came of the completions route."""
+    return runs[0]
 
 
 def scored(samples: Samples, encode: PreTrainedTokenizerBase) -> list[tuple[Pair, float, str | None]]:
@@ -92,11 +106,9 @@ def test_generated_texts_are_those_of_a_request(samples: Samples, client: openai
         assert sample["exact_match"] == 1
 
 
-def test_chat(base_url: str, client: openai.OpenAI, tmp_path: Path) -> None:
-    """The chat route, whose prompts lm-eval sends as messages."""
-    args = f"base_url={base_url}/chat/completions,num_concurrent=4"
-    samples = evaluate(tmp_path, "local-chat-completions", ["counting"], args, "--apply_chat_template")
-    for sample in samples["counting"]:
+def test_chat(runs: tuple[Samples, Samples], client: openai.OpenAI) -> None:
+    """The chat route, whose prompts lm-eval sends as messages, gives the texts of a request, too."""
+    for sample in runs[1]["counting"]:
         messages = [{"role": "user", "content": sample["doc"]["begin"]}]
         answer = client.chat.completions.create(
             model=MODEL, messages=messages, max_tokens=12, temperature=0, stop=["\n", "."]

@@ -30,7 +30,7 @@ class Weather(BaseModel):
 MESSAGES: list[Any] = [{"role": "user", "content": "What is the weather in Paris?"}]
 TOOLS: list[Any] = [openai.pydantic_function_tool(Weather)]
 NAMED: Any = {"type": "function", "function": {"name": "Weather"}}
-ASK: dict[str, Any] = {"messages": MESSAGES, "tools": TOOLS, "temperature": 0, "max_tokens": 60}
+ASK: dict[str, Any] = {"messages": MESSAGES, "tools": TOOLS, "temperature": 0, "max_tokens": 120}
 FORCED = pytest.mark.parametrize("choice", [NAMED, "required"], ids=["named", "required"])
 
 
@@ -84,7 +84,7 @@ def test_conversation_goes_on_after_a_call(client: openai.OpenAI) -> None:
 def test_langchain(base_url: str) -> None:
     """Bound tools give tool calls, whole and streamed; structured output by function calling; tool messages."""
     chat = ChatOpenAI(
-        model=MODEL, base_url=base_url, api_key=KEY, temperature=0, max_tokens=60, max_retries=0, timeout=TIMEOUT_S
+        model=MODEL, base_url=base_url, api_key=KEY, temperature=0, max_tokens=120, max_retries=0, timeout=TIMEOUT_S
     )
     bound = chat.bind_tools([Weather], tool_choice="Weather")
     question = HumanMessage(MESSAGES[0]["content"])
