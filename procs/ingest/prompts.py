@@ -18,6 +18,7 @@ from ...common.errors import InvalidRequest
 from ...ipc.messages import CacheKeys
 from ...ipc.ring import Tokens
 from ..block_hash import chain
+from .errors import prompt_too_long
 from .framing import CHAT, TEXT, Framing
 from .literal import Separator
 from .messages import Message, read_messages, strings
@@ -54,16 +55,16 @@ class Prompts:
         self._workers.shutdown(wait=False, cancel_futures=True)
 
     async def of_text(self, text: str, max_model_len: int, framing: Framing = TEXT) -> list[int]:
-        """The ids of a completion's prompt. Raises InvalidRequest if the text is far too long."""
+        """The ids of a completion's prompt. Raises Refusal if the text is far too long."""
         self._check_size(len(text), max_model_len, "prompt")
         return await self._run(len(text) <= INLINE_CHARS, lambda: self._tokenizer.encode_prompt(text, framing.bos))
 
     async def of_messages(self, value: Any, max_model_len: int, framing: Framing = CHAT) -> list[int]:
-        """The ids of a conversation, up to where the assistant speaks. Raises InvalidRequest."""
+        """The ids of a conversation, up to where the assistant speaks. Raises InvalidRequest or Refusal."""
         if self._template is None:
             raise InvalidRequest("this model has no chat template; use /v1/completions", "messages")
         if isinstance(value, list) and len(value) >= max_model_len:
-            raise too_long(f"at least {len(value)}", max_model_len, "messages")
+            raise prompt_too_long(f"at least {len(value)}", max_model_len, "messages")
         messages = read_messages(value)
         self._check_size(sum(len(message["content"]) for message in messages), max_model_len, "messages")
         template = self._template
@@ -99,7 +100,7 @@ class Prompts:
         """Refuse a text that its size alone shows to be too long; a character has at least one byte."""
         most = self._tokenizer.most_bytes(max_model_len)
         if chars > most:
-            raise too_long(f"at least {chars * max_model_len // most}", max_model_len, param)
+            raise prompt_too_long(f"at least {chars * max_model_len // most}", max_model_len, param)
 
     async def _run(self, inline: bool, work: Callable[[], _T]) -> _T:
         if inline:
@@ -140,18 +141,10 @@ def check_ids(value: Any, vocab_size: int, param: str) -> list[int]:
     return value
 
 
-def too_long(count: str, max_model_len: int, param: str) -> InvalidRequest:
-    """A prompt that leaves no room for one token of output."""
-    return InvalidRequest(
-        f"the prompt has {count} tokens, and the model takes at most {max_model_len}, of which one must be left",
-        param,
-    )
-
-
 def fitting(ids: list[int], max_model_len: int, param: str) -> Tokens:
-    """The ids as an array. Raises InvalidRequest if there are none, or too many to generate a token after them."""
+    """The ids as an array. Raises InvalidRequest if there are none, Refusal if no token has room after them."""
     if not ids:
         raise InvalidRequest(f"{param} is empty: it has no token", param)
     if len(ids) >= max_model_len:
-        raise too_long(str(len(ids)), max_model_len, param)
+        raise prompt_too_long(str(len(ids)), max_model_len, param)
     return np.array(ids, np.int32)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 
@@ -39,10 +41,17 @@ class Routes:
         return Response(exposition(self._service.board), media_type=CONTENT_TYPE)
 
     async def models(self, _: Request) -> Response:
-        length = self._service.limits().max_model_len
-        facts = {"object": "model", "created": self._service.started, "owned_by": "fourstroke", "max_model_len": length}
         names = self._service.config.served_model_names
-        return JSONResponse({"object": "list", "data": [{"id": name, **facts} for name in names]})
+        return JSONResponse({"object": "list", "data": [self._model(name) for name in names]})
+
+    async def model(self, http: Request) -> Response:
+        """One of them by its name, which may have slashes."""
+        return JSONResponse(self._model(self._service.served(http.path_params["name"])))
+
+    def _model(self, name: str) -> dict[str, Any]:
+        length = self._service.limits().max_model_len
+        facts = {"created": self._service.started, "owned_by": "fourstroke", "max_model_len": length}
+        return {"id": name, "object": "model", **facts}
 
     async def abort(self, http: Request) -> Response:
         """End a request by the id in its answer. Its client gets what there is."""

@@ -50,9 +50,15 @@ class ChatTemplate:
             raise ModelError(f"the model's chat template is broken: {error}") from None
         self._environment = environment
         self._special_tokens = dict(special_tokens)
+        self._knows_developer = "developer" in source
 
     def render(self, messages: Sequence[Mapping[str, Any]], opens_answer: bool = True) -> str:
-        """The prompt of a conversation; with `opens_answer` up to where the assistant speaks. Raises InvalidRequest."""
+        """The prompt of a conversation; with `opens_answer` up to where the assistant speaks. Raises InvalidRequest.
+
+        The OpenAI API's newer name of the system role is "developer", which most templates were written without.
+        """
+        if not self._knows_developer:
+            messages = [_with_system_role(message) for message in messages]
         self._environment.begin(sum(map(len, strings(messages))))
         try:
             return self._template.render(
@@ -66,6 +72,10 @@ class ChatTemplate:
             raise InvalidRequest(
                 f"the model's chat template does not take these messages: {error}", "messages"
             ) from None
+
+
+def _with_system_role(message: Mapping[str, Any]) -> Mapping[str, Any]:
+    return {**message, "role": "system"} if message.get("role") == "developer" else message
 
 
 class _Generation(Extension):

@@ -326,10 +326,13 @@ def test_empty_prompt(tmp_path: Path, prompt: Any) -> None:
 
 @PATHS
 def test_prompt_that_is_too_long(around: Surroundings, path: str) -> None:
-    """A prompt that leaves no room is refused with both numbers; one that leaves room for a token gets it."""
+    """A prompt that leaves no room is refused with both numbers and the OpenAI API's code; one that leaves room for
+    a token gets it.
+    """
     words = "word " * MAX_MODEL_LEN
     found = error(post(around, path, prompt=words, messages=[{"role": "user", "content": words}]), 400)
     assert str(MAX_MODEL_LEN) in found["message"]
+    assert found["code"] == "context_length_exceeded"
     ids = [5] * MAX_MODEL_LEN
     assert str(MAX_MODEL_LEN) in error(post(around, COMPLETIONS, prompt=ids), 400)["message"]
     answer = post(around, COMPLETIONS, prompt=ids[:-1], max_tokens=50).json()
@@ -343,6 +346,8 @@ def test_models(around: Surroundings, path: str) -> None:
     listed = asyncio.run(_get(around, "/v1/models")).json()["data"]
     assert [entry["id"] for entry in listed] == names
     assert {entry["max_model_len"] for entry in listed} == {MAX_MODEL_LEN}
+    assert [asyncio.run(_get(around, f"/v1/models/{name}")).json() for name in names] == listed
+    assert error(asyncio.run(_get(around, "/v1/models/a/b")), 404)["code"] == "model_not_found"
     for name, shown in [*zip(names, names, strict=True), (None, "tiny")]:
         assert post(around, path, model=name).json()["model"] == shown
     for name in ["nope", "", "TINY", "../tiny", "é\0\n", "x" * 10**6]:

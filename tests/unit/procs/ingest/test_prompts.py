@@ -16,6 +16,7 @@ from hypothesis import strategies as st
 from fourstroke.common.errors import InvalidRequest
 from fourstroke.ipc.messages import CacheKeys
 from fourstroke.procs.block_hash import chain
+from fourstroke.procs.ingest.errors import Refusal
 from fourstroke.procs.ingest.framing import CHAT, TEXT, Framing
 from fourstroke.procs.ingest.load_tokenizer import load_tokenizer
 from fourstroke.procs.ingest.messages import ROLES
@@ -225,16 +226,16 @@ def test_size_alone(prompts: Prompts, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(prompts, "_run", None)
     text = "word " * 1_000_000
     for value in (prompts.of_text(text, 100), prompts.of_messages([{"role": "user", "content": text}], 100)):
-        with pytest.raises(InvalidRequest, match=r"at least \d+ tokens.* 100"):
+        with pytest.raises(Refusal, match=r"at least \d+ tokens.* 100"):
             asyncio.run(value)  # type: ignore[arg-type]
-    with pytest.raises(InvalidRequest, match="100"):
+    with pytest.raises(Refusal, match="100"):
         asyncio.run(prompts.of_messages([{"role": "user", "content": ""}] * 100, 100))
 
 
 def test_lengths() -> None:
     """One token must fit after a prompt; the refusal names both numbers; a prompt of no token is none."""
     assert fitting([1] * 9, 10, "prompt").tolist() == [1] * 9
-    with pytest.raises(InvalidRequest, match=r"10 tokens.* 10"):
+    with pytest.raises(Refusal, match=r"10 tokens.* 10"):
         fitting([1] * 10, 10, "prompt")
     with pytest.raises(InvalidRequest, match="empty"):
         fitting([], 10, "prompt")

@@ -30,6 +30,14 @@ def test_environment(source: str, text: str) -> None:
     assert render(source) == text
 
 
+def test_developer_is_the_system_where_a_template_does_not_know_it() -> None:
+    """The newer name of the role gives the older one's prompt; a template that has the newer one gets it."""
+    roles = "{% for m in messages %}{{ m.role }} {% endfor %}"
+    messages = [{"role": role, "content": ""} for role in ("developer", "user", "system")]
+    assert ChatTemplate(roles, {}).render(messages) == "system user system "
+    assert ChatTemplate(roles + "{# developer #}", {}).render(messages) == "developer user system "
+
+
 @pytest.mark.parametrize(
     "source",
     [

@@ -55,7 +55,7 @@ def test_served(tmp_path: Path) -> None:
 def test_all_routes(around: Surroundings) -> None:
     """Every route of the application is described with its method, and no other is."""
     described = {(path, method.upper()) for path, of in document(False)["paths"].items() for method in of}
-    routes = {(route.path, method) for route in application(around.service).routes for method in route.methods}
+    routes = {(route.path_format, method) for route in application(around.service).routes for method in route.methods}
     assert described == {(path, method) for path, method in routes if method != "HEAD"}
 
 
