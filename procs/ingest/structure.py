@@ -79,12 +79,17 @@ STRUCTURED_OUTPUTS: Schema = {
 
 @dataclass(frozen=True, slots=True)
 class Structure:
-    """What the text must obey: a `value` of one of the kinds, and the field of the request in which it stood."""
+    """What the text must obey: a `value` of one of the kinds, and the field of the request in which it stood.
+
+    The kind "parts" is for what is made of several structures here (tools/grammar.py): its value is a function.
+    """
 
     kind: str
     value: Any
     param: str
     whitespace: str | None = _WHITESPACE
+    as_printed: bool = False
+    """White space stands in JSON as Python and chat templates print it: one after each comma and colon."""
 
 
 def read_structure(body: Body) -> Structure | None:
@@ -147,7 +152,7 @@ def _whitespace(given: Mapping[str, Any], param: str) -> str | None:
 
 def grammar_text(structure: Structure) -> str:
     """The grammar of a structure. Raises InvalidRequest if it is none, as far as that can be seen without compiling."""
-    makers = {"json": _of_schema, "regex": _of_regex, "choice": _of_choice, "grammar": _of_grammar}
+    makers = {"json": _of_schema, "regex": _of_regex, "choice": _of_choice, "grammar": _of_grammar, "parts": _of_parts}
     text = makers[structure.kind](structure)
     _check_size(len(text.encode()), structure)
     return text
@@ -159,7 +164,7 @@ def _check_size(size: int, structure: Structure) -> None:
 
 
 def _wrong(structure: Structure, what: str) -> InvalidRequest:
-    kind = "schema" if structure.kind == "json" else structure.kind
+    kind = {"json": "schema", "parts": "grammar of the whole answer"}.get(structure.kind, structure.kind)
     return InvalidRequest(f"{structure.param}: the {kind} {what}", structure.param)
 
 
@@ -174,15 +179,18 @@ def _of_schema(structure: Structure) -> str:
         text = json.dumps(schema, ensure_ascii=False)
         _check_size(len(text), structure)
         # The schema's own options may come first, but none that has a keyword ignored.
-        options = _spacing(structure.whitespace)
+        options = _spacing(structure)
         return LLMatcher.grammar_from_json_schema(text, defaults=options, overrides={"lenient": False})
     except (ValueError, RecursionError) as error:
         reason = "too deeply nested" if isinstance(error, RecursionError) else str(error)
         raise _wrong(structure, f"cannot be read: {reason}") from None
 
 
-def _spacing(whitespace: str | None) -> Any:
+def _spacing(structure: Structure) -> Any:
     """llguidance's options for white space, whose type is there for type checkers alone."""
+    whitespace = structure.whitespace
+    if structure.as_printed:
+        return {"whitespace_flexible": False, "item_separator": ", ", "key_separator": ": "}
     if whitespace is None:
         return {"whitespace_flexible": False}
     return {"whitespace_flexible": True, "whitespace_pattern": whitespace}
@@ -201,6 +209,11 @@ def _of_grammar(structure: Structure) -> str:
         raise _wrong(structure, f"cannot be read: {error}") from None
 
 
+def _of_parts(structure: Structure) -> str:
+    """A grammar that was put together here, of several: it is made when it is needed, in the thread for that."""
+    return str(structure.value())
+
+
 def _text(structure: Structure) -> str:
     if not isinstance(structure.value, str):
         raise _wrong(structure, "must be a string")
@@ -213,10 +226,10 @@ def _of_choice(structure: Structure) -> str:
     if not isinstance(choices, list) or not choices or not all(isinstance(one, str) for one in choices):
         raise _wrong(structure, "must be a list of strings, at least one")
     _check_size(sum(map(len, choices)) + len(choices), structure)
-    return LLMatcher.grammar_from_regex("|".join(map(_literal, choices)))
+    return LLMatcher.grammar_from_regex("|".join(map(exactly, choices)))
 
 
-def _literal(text: str) -> str:
+def exactly(text: str) -> str:
     """A regex that matches a text and nothing else."""
     return re.sub(r"[\x00-\x7f]", lambda match: match[0] if match[0].isalnum() else rf"\x{ord(match[0]):02x}", text)
 
