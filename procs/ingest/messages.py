@@ -28,8 +28,13 @@ _CALL: Schema = {
     "properties": {
         "function": {
             "type": "object",
-            "properties": {"arguments": {"description": "An object, or its JSON in a string."}},
-        }
+            "required": ["name"],
+            "properties": {
+                "name": {"type": "string"},
+                "arguments": {"description": "An object, or its JSON in a string."},
+            },
+        },
+        "id": {"type": ["string", "null"]},
     },
 }
 MESSAGES: Schema = {
@@ -42,6 +47,7 @@ MESSAGES: Schema = {
             "role": {"enum": list(ROLES)},
             "content": {"anyOf": [{"type": ["string", "null"]}, {"type": "array", "items": _PART}]},
             "tool_calls": {"type": ["array", "null"], "items": _CALL},
+            "tool_call_id": {"type": ["string", "null"]},
         },
         "anyOf": [{"required": ["content"]}, {"required": ["tool_calls"]}],
     },

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from ....common.errors import InvalidRequest
+from ....common.rules import Schema
 from ..body import Body
 from ..errors import quoted
 
@@ -21,6 +22,56 @@ MAX_TOOLS_CHARS = 1 << 20
 
 MAX_DEPTH = 64
 _NAME = re.compile(r"[A-Za-z0-9_.-]{1,64}")
+
+_NAMED: Schema = {
+    "type": "object",
+    "required": ["type", "function"],
+    "properties": {
+        "type": {"const": "function"},
+        "function": {"type": "object", "required": ["name"], "properties": {"name": {"type": "string"}}},
+    },
+}
+_FUNCTION: Schema = {
+    "type": "object",
+    "required": ["name"],
+    "properties": {
+        "name": {"type": "string", "pattern": f"^{_NAME.pattern}$"},
+        "description": {"type": ["string", "null"]},
+        "parameters": {"type": ["object", "null"], "description": "The JSON schema of an object."},
+        "strict": {"type": ["boolean", "null"], "description": "Its arguments obey its schema."},
+    },
+}
+TOOLS: Schema = {
+    "type": "array",
+    "maxItems": MAX_TOOLS,
+    "items": {
+        "type": "object",
+        "required": ["type", "function"],
+        "properties": {"type": {"const": "function"}, "function": _FUNCTION},
+    },
+}
+TOOL_CHOICE: Schema = {
+    "anyOf": [
+        {"enum": ["none", "auto", "required"]},
+        _NAMED,
+        {
+            "type": "object",
+            "required": ["type", "allowed_tools"],
+            "properties": {
+                "type": {"const": "allowed_tools"},
+                "allowed_tools": {
+                    "type": "object",
+                    "required": ["mode", "tools"],
+                    "properties": {
+                        "mode": {"enum": ["auto", "required"]},
+                        "tools": {"type": "array", "minItems": 1, "items": _NAMED},
+                    },
+                },
+            },
+        },
+    ]
+}
+"""What the two fields may hold, as JSON Schema."""
 
 ANY_OBJECT: dict[str, Any] = {"type": "object"}
 NOTHING: dict[str, Any] = {"type": "object", "properties": {}, "additionalProperties": False}

@@ -30,7 +30,9 @@ _BEFORE_RESULT, _AFTER_RESULT = "<tool_response>\n", "\n</tool_response>"
 
 
 def in_words(messages: Sequence[Message], functions: Sequence[Function], form: CallFormat) -> list[Message]:
-    """The messages for a template that knows neither tools, nor calls, nor the role `tool`."""
+    """The messages for a template that knows neither tools nor calls. Without any they are as they were."""
+    if not functions and not any(message.get("tool_calls") for message in messages):
+        return list(messages)
     said: list[Message] = []
     for message in messages:
         if message["role"] == "tool":

@@ -40,7 +40,7 @@ def test_description(form: Any, role: str) -> None:
 
 def test_without_functions() -> None:
     """A conversation without tools is as it was."""
-    messages = [{"role": "system", "content": "Be brief."}, USER, {"role": "assistant", "content": "Yes?"}]
+    messages = [{"role": "system", "content": "Be brief."}, USER, {"role": "tool", "content": "x"}]
     assert in_words(messages, (), HERMES) == messages
 
 
@@ -64,7 +64,7 @@ def test_content_beside_calls() -> None:
 def test_results() -> None:
     """Results are the user's words, those of one turn in one message, and apart from what the user says."""
     results = [{"role": "tool", "tool_call_id": name, "content": name} for name in "ab"]
-    found = in_words([USER, {"role": "assistant", "content": "x"}, *results, USER, results[0]], (), HERMES)
+    _, *found = in_words([USER, {"role": "assistant", "content": "x"}, *results, USER, results[0]], FUNCTIONS, HERMES)
     assert [message["role"] for message in found] == ["user", "assistant", "user", "user", "user"]
     assert found[2]["content"].count("<tool_response>") == 2
     assert found[2]["content"].index("a") < found[2]["content"].rindex("\nb\n")
