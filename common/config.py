@@ -23,6 +23,8 @@ KV_CACHE_DTYPES = ("auto", "bfloat16", "fp8")
 EXECUTORS = ("model", "fake")
 POLICIES = ("decode-first", "prefill-first")
 ALIGNMENTS = ("off", "delay", "coalesce")
+TOOL_CALL_PARSERS = ("auto", "none", "hermes", "llama3_json", "mistral")
+REASONING_PARSERS = ("auto", "none", "think")
 LOG_LEVELS = ("debug", "info", "warning", "error")
 
 _ORIGIN = re.compile(r"[a-z][a-z0-9+.-]*://[^\s/?#]+")
@@ -80,6 +82,10 @@ class Config:
     alignment: str = "off"
     """How the engines agree on when to prefill."""
 
+    tool_call_parser: str = "auto"
+    reasoning_parser: str = "auto"
+    """How a model writes calls, and what it thinks before it answers; auto: as its chat template says."""
+
     request_timeout_s: float = 0.0
     """How long a request may take unless it says so itself; 0 is for ever."""
 
@@ -99,6 +105,8 @@ class Config:
         _one_of("--dtype", self.dtype, DTYPES)
         _one_of("--quantization", self.quantization, QUANTIZATIONS)
         _one_of("--kv-cache-dtype", self.kv_cache_dtype, KV_CACHE_DTYPES)
+        _one_of("--tool-call-parser", self.tool_call_parser, TOOL_CALL_PARSERS)
+        _one_of("--reasoning-parser", self.reasoning_parser, REASONING_PARSERS)
         _one_of("--log-level", self.log_level, LOG_LEVELS)
         _one_of("--policy", self.policy, POLICIES)
         _one_of("--alignment", self.alignment, ALIGNMENTS)

@@ -394,13 +394,17 @@ class Emit:
 
 @dataclass(frozen=True, slots=True)
 class Ticket:
-    """What output must know about a request; travels inside Submit and Opened, encoded."""
+    """What output must know about a request; travels inside Submit and Opened, encoded.
+
+    `markers` are control tokens that are in the text even with `skip_special`.
+    """
 
     reply_to: str
     stop: tuple[str, ...]
     include_stop: bool
     skip_special: bool
     min_tokens: int
+    markers: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -20,6 +20,8 @@ from ..common.config import (
     LOG_LEVELS,
     POLICIES,
     QUANTIZATIONS,
+    REASONING_PARSERS,
+    TOOL_CALL_PARSERS,
     Config,
 )
 from ..common.errors import ConfigError
@@ -125,6 +127,20 @@ HTTP = (
         "request_timeout_s",
         finite,
         "seconds that a request may take, unless it says so itself; 0: for ever",
+    ),
+    Option(
+        "--tool-call-parser",
+        "tool_call_parser",
+        str,
+        "how the model writes tool calls; auto: as its chat template says",
+        TOOL_CALL_PARSERS,
+    ),
+    Option(
+        "--reasoning-parser",
+        "reasoning_parser",
+        str,
+        "how the model writes what it thinks before it answers; auto: as its chat template says",
+        REASONING_PARSERS,
     ),
     Option("--drain-timeout", "drain_timeout_s", finite, "seconds that requests may take to end on SIGTERM"),
 )

@@ -11,6 +11,7 @@ from __future__ import annotations
 from codecs import utf_8_decode
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 
 import numpy as np
 import numpy.typing as npt
@@ -18,7 +19,7 @@ import numpy.typing as npt
 from .vocabulary import Vocabulary
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, eq=False)
 class TokenTable:
     """The bytes of each token, as text is `shown` with control tokens in it and `plain` without them.
 
@@ -37,6 +38,14 @@ class TokenTable:
     @property
     def unknown(self) -> int:
         return len(self.shown) - 1
+
+    @lru_cache(maxsize=8)  # noqa: B019 (a process has one table; a copy of it for each request would take 10 ms)
+    def plain_with(self, markers: tuple[int, ...]) -> Sequence[bytes]:
+        """`plain`, but for some control tokens, whose bytes are there."""
+        found = list(self.plain)
+        for token in markers:
+            found[token] = self.shown[token]
+        return found if markers else self.plain
 
     def places(self, tokens: npt.NDArray[np.int32]) -> npt.NDArray[np.int32]:
         """The entry of each token: its id, or `unknown` where the id is outside the vocabulary."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -12,11 +12,14 @@ from ...ipc.messages import Ending
 from .errors import Refusal
 from .fields import Route
 from .live import Choice, LiveRequest
-from .parts import Part
+from .message import message, text_of
+from .parts import Part, Parts
 
 OBJECTS: dict[Route, str] = {"completions": "text_completion", "chat": "chat.completion"}
 
 REASONS = {Finish.STOP: "stop", Finish.LENGTH: "length", Finish.ABORT: "abort", Finish.TIMEOUT: "timeout"}
+CALLED = "tool_calls"
+"""The reason of an answer that ended by itself, with calls."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,8 +36,9 @@ class Head:
         return {"id": self.id, "object": name, "created": self.created, "model": self.model}
 
 
-def finish_reason(ending: Ending) -> str:
-    return REASONS[ending.finish]
+def finish_reason(ending: Ending, called: bool) -> str:
+    """Why a choice ended; `called`: it has calls, and they are complete."""
+    return CALLED if called and ending.finish is Finish.STOP else REASONS[ending.finish]
 
 
 def stop_reason(ending: Ending) -> str | int | None:
@@ -60,8 +64,11 @@ def first_choices(request: LiveRequest) -> list[Choice]:
     return list({choice.prompt_index: choice for choice in reversed(request.choices)}.values())
 
 
-def usage(request: LiveRequest) -> dict[str, Any]:
-    """The usage of a request whose choices have all ended: a prompt counts once, whatever n is."""
+def usage(request: LiveRequest, parts: Sequence[Parts]) -> dict[str, Any]:
+    """The usage of a request whose choices have all ended: a prompt counts once, whatever n is.
+
+    `parts` are those of the choices, which know what was reasoning.
+    """
     completion_tokens = cached_tokens = 0
     for choice in request.choices:
         assert choice.ending is not None
@@ -75,22 +82,26 @@ def usage(request: LiveRequest) -> dict[str, Any]:
         "completion_tokens": completion_tokens,
         "total_tokens": prompt_tokens + completion_tokens,
         "prompt_tokens_details": {"cached_tokens": cached_tokens},
+        **_details([one.reasoning_tokens() for one in parts]),
     }
 
 
-def whole_answer(head: Head, request: LiveRequest, parts: Sequence[Part]) -> str:
-    """The JSON of the answer in one piece; each of `parts` is all of a choice, in order."""
+def _details(reasoning_tokens: Sequence[int | None]) -> dict[str, Any]:
+    known = [count for count in reasoning_tokens if count is not None]
+    return {"completion_tokens_details": {"reasoning_tokens": sum(known)}} if known else {}
+
+
+def whole_answer(head: Head, request: LiveRequest, parts: Sequence[Part], used: Mapping[str, Any]) -> str:
+    """The JSON of the answer in one piece; each of `parts` is all of a choice, in order, and `used` is the usage."""
     choices = [_whole_choice(head.route, choice, part) for choice, part in zip(request.choices, parts, strict=True)]
-    return f'{to_json(head.members())[:-1]},"choices":[{",".join(choices)}],"usage":{to_json(usage(request))}}}'
+    return f'{to_json(head.members())[:-1]},"choices":[{",".join(choices)}],"usage":{to_json(used)}}}'
 
 
 def _whole_choice(route: Route, choice: Choice, part: Part) -> str:
     assert choice.ending is not None
-    content: dict[str, Any] = {"text": part.text}
-    if route == "chat":
-        content = {"message": {"role": "assistant", "content": part.text, "refusal": None}}
+    content = {"message": message(part.deltas)} if route == "chat" else {"text": text_of(part.deltas)}
     before = {"index": choice.index, **content}
-    after = {"finish_reason": finish_reason(choice.ending), "stop_reason": stop_reason(choice.ending)}
+    after = {"finish_reason": finish_reason(choice.ending, part.called), "stop_reason": stop_reason(choice.ending)}
     return f'{to_json(before)[:-1]},"logprobs":{part.logprobs},{to_json(after)[1:]}'
 
 

@@ -6,13 +6,16 @@ A chunk with text costs one escape of its delta and one join: ingest's share of 
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from json.encoder import encode_basestring_ascii
 from typing import Any
 
 from .answers import Head, finish_reason, stop_reason, to_json, usage
 from .errors import Refusal, error_object
 from .live import LiveRequest, News
-from .parts import Part
+from .message import chunk_delta
+from .parts import Part, Parts
+from .tools.deltas import Content, Delta
 
 DONE = b"data: [DONE]\n\n"
 _SLOT = "\0"
@@ -39,27 +42,32 @@ class Events:
         if not self._begun[index]:
             self._begun[index] = True
             found = self._chunk(index, {"role": "assistant", "content": ""}).replace(_SLOT_JSON, "null", 1)
-        if part.text:
+        for delta in part.deltas:
             before, between, after = self._around[index]
-            found += before + encode_basestring_ascii(part.text) + between + logprobs + after
+            found += before + self._json(delta) + between + logprobs + after
             logprobs = "null"
         if ending is not None:
             content: str | dict[str, str] = {} if self._chat else ""
-            chunk = self._chunk(index, content, finish_reason(ending), stop_reason(ending))
+            chunk = self._chunk(index, content, finish_reason(ending, part.called), stop_reason(ending))
             found += chunk.replace(_SLOT_JSON, logprobs, 1)
         return found
 
-    def usage(self, request: LiveRequest) -> str:
+    def usage(self, request: LiveRequest, parts: Sequence[Parts]) -> str:
         """The event with the usage, if it was asked for."""
         if not self._include_usage:
             return ""
-        return _event({**self._head.members(streamed=True), "choices": [], "usage": usage(request)})
+        return _event({**self._head.members(streamed=True), "choices": [], "usage": usage(request, parts)})
 
     def _pieces(self, index: int) -> tuple[str, str, str]:
-        """What stands before, between and after the delta and its log-probabilities in a chunk of text."""
-        content: str | dict[str, str] = {"content": _SLOT} if self._chat else _SLOT
-        before, between, after = self._chunk(index, content).split(_SLOT_JSON)
+        """What stands before, between and after the delta and its log-probabilities in a chunk."""
+        before, between, after = self._chunk(index, _SLOT).split(_SLOT_JSON)
         return before, between, after
+
+    def _json(self, delta: Delta) -> str:
+        if not isinstance(delta, Content):
+            return to_json(chunk_delta(delta))
+        text = encode_basestring_ascii(delta.text)
+        return f'{{"content":{text}}}' if self._chat else text
 
     def _chunk(
         self, index: int, content: str | dict[str, str], finish: str | None = None, stop: str | int | None = None

@@ -15,6 +15,7 @@ from ...common.rules import MAX_TOKEN_ID, Flag, Integer, Schema
 from ...common.types import MAX_CHOICES, MAX_LOGPROBS, RULES, default_of
 from .messages import MESSAGES
 from .structure import RESPONSE_FORMAT, STRUCTURED_OUTPUTS
+from .tools.request import TOOL_CHOICE, TOOLS
 
 Route = Literal["completions", "chat"]
 
@@ -80,8 +81,6 @@ SAMPLING = (
 
 NOT_YET = (
     Field("suffix", None, "Text after the completion.", routes=("completions",), neutral=("",)),
-    Field("tools", None, "Functions that the model may call.", routes=("chat",), neutral=([],)),
-    Field("tool_choice", None, "Whether it must call one.", routes=("chat",), neutral=("none",)),
     Field("functions", None, "The older name of tools.", routes=("chat",), neutral=([],)),
     Field("function_call", None, "The older name of tool_choice.", routes=("chat",), neutral=("none",)),
     Field("chat_template", None, "Templates are not accepted from requests.", routes=("chat",)),
@@ -96,6 +95,25 @@ NOT_YET = (
     Field("truncate_prompt_tokens", None, "As in vLLM."),
 )
 """Fields that other servers have and that would change the answer, so they are not ignored."""
+
+TOOL_FIELDS = (
+    Field("tools", TOOLS, "Functions that the model may call.", routes=("chat",), neutral=([],)),
+    Field(
+        "tool_choice",
+        TOOL_CHOICE,
+        "Whether and what it must call. Without: auto where there are tools. All but none need some.",
+        routes=("chat",),
+        neutral=("none",),
+    ),
+    Field(
+        "parallel_tool_calls",
+        Flag().schema(),
+        "There may be several calls.",
+        routes=("chat",),
+        neutral=(True,),
+    ),
+)
+"""Fields about calls of functions."""
 
 FRAMING = (
     Field(
@@ -167,6 +185,7 @@ FIELDS = (
     ),
     Field("response_format", RESPONSE_FORMAT, "What the text will obey."),
     Field("structured_outputs", STRUCTURED_OUTPUTS, "What the text will obey, as in vLLM."),
+    *TOOL_FIELDS,
     *NOT_YET,
 )
 """The fields that mean the same in all routes that have them."""

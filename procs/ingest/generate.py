@@ -28,8 +28,12 @@ from .parameters import Parameters, read_parameters
 from .prompts import fitting, read_prompts
 from .service import Service
 from .stream import send_stream, send_whole
+from .tools.request import Tools
 
 log = logging.getLogger("fourstroke")
+
+_PROMPT_END_TOKENS = 16
+"""Enough to see whether the chat template has begun a thought."""
 
 _PREFIXES: dict[Route, str] = {"completions": "cmpl", "chat": "chatcmpl"}
 
@@ -61,6 +65,7 @@ class Generate:
         model = service.model_name(body)
         head = Head(f"{_PREFIXES[self._route]}-{uuid.uuid4().hex}", self._route, model, int(time.time()))
         parameters = read_parameters(body, self._route, limits.vocab_size)
+        service.dialect.check(parameters.tools)
         request = await self._admit(body, parameters, limits, head.id)
         return request, parameters, head
 
@@ -74,19 +79,29 @@ class Generate:
         request = self._live(request_id, params)
         table.reserve(count)
         try:
-            grammar = await self._service.grammars.text(parameters.structure)
             encoded = []
             for prompt in prompts:
-                tokens = await self._encode(prompt, limits.max_model_len, framing)
+                tokens = await self._encode(prompt, limits.max_model_len, framing, parameters.tools)
                 encoded.append(EncodedPrompt(tokens, await self._digests(tokens, request.keys)))
                 if parameters.echo:
                     request.echoes.append(self._service.prompts.shown(prompt))
                 await asyncio.sleep(0)  # streams go first: a thousand short prompts take a second
+            grammar = await self._grammar(request, parameters, encoded[0].tokens)
             add_choices(request, encoded, params, table, limits.max_model_len, grammar)
             table.open(request)
         finally:
             table.release(count)
         return request
+
+    async def _grammar(self, request: LiveRequest, parameters: Parameters, prompt: Tokens) -> str:
+        """The grammar that the texts of a request must obey; how they are to be read becomes known on the way."""
+        structure = parameters.structure
+        if self._route == "chat":
+            dialect = self._service.dialect
+            end = self._service.prompts.text_of(prompt[-_PROMPT_END_TOKENS:].tolist())
+            request.speech = dialect.speech(parameters.tools, end)
+            structure = dialect.structure(structure, parameters.tools, request.speech)
+        return await self._service.grammars.text(structure)
 
     def _live(self, request_id: str, params: SamplingParams) -> LiveRequest:
         """A request without choices; its time begins to run."""
@@ -106,12 +121,14 @@ class Generate:
             return [body.get("messages")]
         return read_prompts(body.get("prompt"), vocab_size)
 
-    async def _encode(self, prompt: Any, max_model_len: int, framing: Framing) -> Tokens:
+    async def _encode(self, prompt: Any, max_model_len: int, framing: Framing, tools: Tools) -> Tokens:
         prompts = self._service.prompts
         # A prompt that is longer than the ring could never be handed over.
         longest = min(max_model_len, self._service.router.prompt_capacity + 1)
         if self._route == "chat":
-            return fitting(await prompts.of_messages(prompt, longest, framing), longest, "messages")
+            written = self._service.dialect.written
+            ids = await prompts.of_messages(prompt, longest, framing, tools.functions, written)
+            return fitting(ids, longest, "messages")
         ids = prompt if isinstance(prompt, list) else await prompts.of_text(prompt, longest, framing)
         return fitting(ids, longest, "prompt")
 

@@ -34,15 +34,15 @@ class Separator:
         self._tails = tuple({text[start:] for text in texts for start in range(1, len(text))})
         self._all = "\0".join(texts)
 
-    def mark(self, messages: Sequence[Message]) -> tuple[list[Message], str]:
-        """Copies of the messages that spell no control token, and the mark that breaks the spellings.
+    def mark(self, messages: Sequence[Message], tools: Sequence[Any] = ()) -> tuple[list[Message], list[Any], str]:
+        """Copies of messages and tools that spell no control token, and the mark that breaks the spellings.
 
         The role is left alone: it is one of a few known words, from which some templates make their
         control tokens. Raises InvalidRequest if the messages hold all marks or are nested too deeply.
         """
-        mark = _unused_mark(messages)
+        mark = _unused_mark([*messages, *tools])
         try:
-            return [self._marked(message, mark) for message in messages], mark
+            return [self._marked(message, mark) for message in messages], self._break_all(list(tools), mark), mark
         except RecursionError:
             raise InvalidRequest("messages are too deeply nested", "messages") from None
 
@@ -111,12 +111,12 @@ def _escaped(mark: str) -> str:
     return f"\\u{ord(mark):04x}"
 
 
-def _unused_mark(messages: Sequence[Message]) -> str:
+def _unused_mark(values: list[Any]) -> str:
     used: set[str] = set()
-    for text in strings(messages):
+    for text in strings(values):
         if not text.isascii():
             used.update(text)
     for mark in _MARKS:
-        if mark not in used and not any(_escaped(mark) in text for text in strings(messages)):
+        if mark not in used and not any(_escaped(mark) in text for text in strings(values)):
             return mark
     raise InvalidRequest("messages hold every one of U+FDD0..U+FDEF, which are no characters", "messages")

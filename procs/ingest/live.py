@@ -19,6 +19,7 @@ from ...ipc.logprobs import Words
 from ...ipc.messages import CacheKeys, Ending, Limits, Sampling
 from ...ipc.ring import Tokens
 from .errors import Refusal
+from .reading import Speech
 
 _NO_KEYS = CacheKeys()
 
@@ -100,6 +101,8 @@ class LiveRequest:
         self.choices: list[Choice] = []
         self.echoes: list[str] = []
         """The texts of the prompts, in order, if each choice's text is to begin with its own."""
+        self.speech: Speech | None = None
+        """How its texts are to be read, if they may be more than text."""
         self.gone = False
         """Whether the client has left."""
         self._failure: Refusal | None = None

@@ -28,8 +28,13 @@ _CALL: Schema = {
     "properties": {
         "function": {
             "type": "object",
-            "properties": {"arguments": {"description": "An object, or its JSON in a string."}},
-        }
+            "required": ["name"],
+            "properties": {
+                "name": {"type": "string"},
+                "arguments": {"description": "An object, or its JSON in a string."},
+            },
+        },
+        "id": {"type": ["string", "null"]},
     },
 }
 MESSAGES: Schema = {
@@ -42,6 +47,7 @@ MESSAGES: Schema = {
             "role": {"enum": list(ROLES)},
             "content": {"anyOf": [{"type": ["string", "null"]}, {"type": "array", "items": _PART}]},
             "tool_calls": {"type": ["array", "null"], "items": _CALL},
+            "tool_call_id": {"type": ["string", "null"]},
         },
         "anyOf": [{"required": ["content"]}, {"required": ["tool_calls"]}],
     },
@@ -63,6 +69,8 @@ def _read_message(message: Any, where: str) -> Message:
     if role not in ROLES:
         got = quoted(role) if isinstance(role, str) else type(role).__name__
         raise InvalidRequest(f"{where}.role must be one of {', '.join(ROLES)}; got {got}", "messages")
+    if not isinstance(message.get("tool_call_id"), str | None):
+        raise InvalidRequest(f"{where}.tool_call_id must be a string", "messages")
     result = {**message, "content": _content(message, where)}
     if message.get("tool_calls") is not None:
         result["tool_calls"] = _tool_calls(message["tool_calls"], where)
@@ -103,9 +111,13 @@ def _tool_calls(calls: Any, where: str) -> list[Any]:
 
 def _tool_call(call: Any, where: str) -> Any:
     function = call.get("function") if isinstance(call, dict) else None
-    if not isinstance(function, dict):
-        raise InvalidRequest(f"{where}.tool_calls holds a call without a function", "messages")
+    if not isinstance(function, dict) or not isinstance(function.get("name"), str):
+        raise InvalidRequest(f"{where}.tool_calls holds a call without the name of a function", "messages")
+    if not isinstance(call.get("id"), str | None):
+        raise InvalidRequest(f"{where}.tool_calls holds an id that is no string", "messages")
     arguments = function.get("arguments")
+    if arguments is None:
+        arguments = {}
     if isinstance(arguments, str):
         try:
             arguments = json.loads(arguments or "{}")

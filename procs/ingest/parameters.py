@@ -14,6 +14,7 @@ from ...common.types import SamplingParams
 from .body import Body
 from .fields import DEFAULT_COMPLETION_TOKENS, FIELDS, PATHS, SAMPLING, Field, Route
 from .structure import Structure, read_structure
+from .tools.request import NO_TOOLS, Tools, read_tools
 
 TEMPLATES = ("chat_template", "chat_template_kwargs")
 """Fields that would let a client run a template of its own in the server."""
@@ -28,6 +29,7 @@ class Parameters:
     stream: bool
     include_usage: bool
     echo: bool
+    tools: Tools
 
 
 def read_parameters(body: Body, route: Route, vocab_size: int) -> Parameters:
@@ -40,7 +42,8 @@ def read_parameters(body: Body, route: Route, vocab_size: int) -> Parameters:
             raise InvalidRequest(f"{name} holds a token id that is not in 0..{vocab_size - 1}", name)
     _check_best_of(body, sampling.n)
     stream = flag(body, "stream", False)
-    return Parameters(sampling, read_structure(body), stream, _include_usage(body, stream), echo)
+    tools = read_tools(body) if route == "chat" else NO_TOOLS
+    return Parameters(sampling, read_structure(body), stream, _include_usage(body, stream), echo, tools)
 
 
 def refuse_templates(body: Body) -> None:

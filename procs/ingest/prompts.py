@@ -24,6 +24,10 @@ from .literal import Separator
 from .messages import Message, read_messages, strings
 from .template import ChatTemplate
 from .tokenizer import ModelTokenizer
+from .tools.format import CallFormat
+from .tools.hermes import HERMES
+from .tools.request import Function
+from .tools.wording import in_words
 
 Prompt = str | list[int]
 
@@ -59,17 +63,30 @@ class Prompts:
         self._check_size(len(text), max_model_len, "prompt")
         return await self._run(len(text) <= INLINE_CHARS, lambda: self._tokenizer.encode_prompt(text, framing.bos))
 
-    async def of_messages(self, value: Any, max_model_len: int, framing: Framing = CHAT) -> list[int]:
-        """The ids of a conversation, up to where the assistant speaks. Raises InvalidRequest or Refusal."""
+    async def of_messages(
+        self,
+        value: Any,
+        max_model_len: int,
+        framing: Framing = CHAT,
+        functions: Sequence[Function] = (),
+        form: CallFormat = HERMES,
+    ) -> list[int]:
+        """The ids of a conversation, up to where the assistant speaks. Raises InvalidRequest or Refusal.
+
+        A template that takes no tools has them in words, with calls of this form.
+        """
         if self._template is None:
             raise InvalidRequest("this model has no chat template; use /v1/completions", "messages")
         if isinstance(value, list) and len(value) >= max_model_len:
             raise prompt_too_long(f"at least {len(value)}", max_model_len, "messages")
-        messages = read_messages(value)
+        messages, tools = read_messages(value), [function.for_template() for function in functions]
+        if not self._template.takes_tools:
+            messages, tools = in_words(messages, functions, form), []
         self._check_size(sum(len(message["content"]) for message in messages), max_model_len, "messages")
         template = self._template
-        chars = sum(map(len, strings(messages)))
-        return await self._run(chars <= INLINE_CHARS, lambda: self._encode_messages(template, messages, framing))
+        chars = sum(map(len, strings([*messages, *tools])))
+        inline = chars <= INLINE_CHARS
+        return await self._run(inline, lambda: self._encode_messages(template, messages, tools, framing))
 
     async def digests(self, tokens: Tokens, block_size: int, keys: CacheKeys) -> bytes:
         """The hashes of a prompt's full blocks, 32 bytes each (../block_hash.py)."""
@@ -83,11 +100,13 @@ class Prompts:
         """The text of a list of token ids. Raises InvalidRequest."""
         return self._tokenizer.decode(check_ids(value, self._tokenizer.vocab_size, "tokens"))
 
-    def _encode_messages(self, template: ChatTemplate, messages: Sequence[Message], framing: Framing) -> list[int]:
-        marked, mark = self._separator.mark(messages)
-        prompt = template.render(marked, framing.opens_answer)
+    def _encode_messages(
+        self, template: ChatTemplate, messages: Sequence[Message], tools: Sequence[Any], framing: Framing
+    ) -> list[int]:
+        messages, tools, mark = self._separator.mark(messages, tools)
+        prompt = template.render(messages, framing.opens_answer, tools)
         if framing.continues:
-            prompt = _left_open(prompt, marked[-1]["content"])
+            prompt = _left_open(prompt, messages[-1]["content"])
         ids: list[int] = []
         for part in self._separator.cut(prompt, mark):
             if isinstance(part, int):

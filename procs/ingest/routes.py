@@ -16,6 +16,7 @@ from .metrics import CONTENT_TYPE, exposition
 from .openapi.document import document
 from .parameters import flag, refuse_templates
 from .service import Service
+from .tools.request import read_tools
 
 
 class Routes:
@@ -83,7 +84,9 @@ class Routes:
         if messages is not None:
             if prompt is not None:
                 raise InvalidRequest("prompt and messages are both given", "prompt")
-            tokens = await self._service.prompts.of_messages(messages, length, read_framing(body, chat=True))
+            functions, written = read_tools(body).functions, self._service.dialect.written
+            framing = read_framing(body, chat=True)
+            tokens = await self._service.prompts.of_messages(messages, length, framing, functions, written)
         elif isinstance(prompt, str):
             tokens = await self._service.prompts.of_text(prompt, length, read_framing(body, chat=False))
         else:

@@ -8,6 +8,7 @@ from ...common.config import Config
 from ...common.errors import InvalidRequest
 from ...ipc.board import Board, Row
 from .body import Body
+from .dialect import Dialect
 from .errors import model_not_found, not_ready
 from .health import Health, ModelLimits, look, model_limits
 from .prompts import Prompts
@@ -25,6 +26,7 @@ class Service:
         self.prompts = prompts
         self.names = TokenNames(prompts.tokenizer)
         self.grammars = Grammars(prompts.tokenizer.vocabulary)
+        self.dialect = Dialect.of(config.tool_call_parser, config.reasoning_parser, prompts.tokenizer)
         self.board = board
         self.row = row
         self.router = router

@@ -8,12 +8,13 @@ from __future__ import annotations
 
 from starlette.types import Send
 
-from .answers import Head, failure, whole_answer
+from .answers import Head, failure, usage, whole_answer
 from .errors import Refusal
 from .events import DONE, Events, error_event
 from .live import LiveRequest, News, NewTokens
-from .parts import Parts
+from .parts import Part, Parts
 from .token_names import TokenNames
+from .tools.deltas import Delta
 
 _EVENT_STREAM = [(b"content-type", b"text/event-stream; charset=utf-8"), (b"cache-control", b"no-cache")]
 
@@ -35,31 +36,38 @@ async def _send_events(request: LiveRequest, news: list[News], parts: list[Parts
     left = len(parts)
     while not request.gone:
         left -= sum(one.ending is not None for one in news)
-        piece = "".join([events.of(one, await parts[one.choice.index].take(one.delta, one.tokens)) for one in news])
+        piece = "".join([events.of(one, await _part(parts[one.choice.index], one)) for one in news])
         if not left:
-            await _send_piece(send, (piece + events.usage(request)).encode() + DONE, more=False)
+            await _send_piece(send, (piece + events.usage(request, parts)).encode() + DONE, more=False)
             return
-        await _send_piece(send, piece.encode(), more=True)
+        if piece:
+            await _send_piece(send, piece.encode(), more=True)
         news = await _good_news(request)
 
 
+async def _part(parts: Parts, news: News) -> Part:
+    last = news.ending is not None
+    return await parts.take(parts.read(news.delta, last), news.tokens, last)
+
+
 async def send_whole(request: LiveRequest, head: Head, names: TokenNames, send: Send) -> None:
-    """Send a request's text when all of it is there. Raises Refusal if it fails."""
-    left = len(request.choices)
-    texts, tokens = [""] * left, [list[NewTokens]() for _ in range(left)]
+    """Send a request's text when all of it is there. Raises Refusal if it fails.
+
+    It is read as it comes: 30 KB of calls at once would take 50 ms, for which all streams would wait.
+    """
+    parts = [Parts(choice, head.route, names) for choice in request.choices]
+    deltas, tokens = [list[Delta]() for _ in parts], [list[NewTokens]() for _ in parts]
+    left = len(parts)
     while left:
         news = await _good_news(request)
         if request.gone:
             return
         for one in news:
-            texts[one.choice.index] += one.delta
+            deltas[one.choice.index] += parts[one.choice.index].read(one.delta, one.ending is not None)
             tokens[one.choice.index] += one.tokens
             left -= one.ending is not None
-    parts = [
-        await Parts(choice, head.route, names).take(texts[choice.index], tokens[choice.index])
-        for choice in request.choices
-    ]
-    content = whole_answer(head, request, parts).encode()
+    whole = [await one.take(said, scored, True) for one, said, scored in zip(parts, deltas, tokens, strict=True)]
+    content = whole_answer(head, request, whole, usage(request, parts)).encode()
     headers = [(b"content-type", b"application/json"), (b"content-length", str(len(content)).encode())]
     await send({"type": "http.response.start", "status": 200, "headers": headers})
     await _send_piece(send, content, more=False)

@@ -42,6 +42,7 @@ _KINDS = ("json", "json_object", "regex", "choice", "grammar")
 _WHITESPACE = r"[\x20\x0A\x0D\x09]{1,40}"
 """Between JSON's tokens. Without a bound small models like to go on with it for ever."""
 
+_TYPES = {"json": (dict, str), "regex": (str,), "choice": (list,), "grammar": (str,)}
 _ANY_OBJECT: dict[str, Any] = {"type": "object"}
 
 _SCHEMA: Schema = {"type": ["object", "string"], "description": "A JSON Schema, or its JSON in a string."}
@@ -79,12 +80,17 @@ STRUCTURED_OUTPUTS: Schema = {
 
 @dataclass(frozen=True, slots=True)
 class Structure:
-    """What the text must obey: a `value` of one of the kinds, and the field of the request in which it stood."""
+    """What the text must obey: a `value` of one of the kinds, and the field of the request in which it stood.
+
+    The kind "parts" is for what is made of several structures here (tools/grammar.py): its value is a function.
+    """
 
     kind: str
     value: Any
     param: str
     whitespace: str | None = _WHITESPACE
+    as_printed: bool = False
+    """White space stands in JSON as Python and chat templates print it: one after each comma and colon."""
 
 
 def read_structure(body: Body) -> Structure | None:
@@ -110,7 +116,7 @@ def _response_format(body: Body) -> Structure | None:
     schema = named.get("schema") if isinstance(named, dict) else None
     if schema is None:
         raise InvalidRequest(f"{param}.json_schema must be an object with a schema", param)
-    return Structure("json", schema, param)
+    return _structure("json", schema, param)
 
 
 def _structured_outputs(body: Body) -> Structure | None:
@@ -135,7 +141,18 @@ def _structured_outputs(body: Body) -> Structure | None:
         if given[kind] is not True:
             raise InvalidRequest(f"{param}.{kind} must be true or false", param)
         return Structure("json", _ANY_OBJECT, param, _whitespace(given, param))
-    return Structure(kind, given[kind], param, _whitespace(given, param))
+    return _structure(kind, given[kind], param, _whitespace(given, param))
+
+
+def _structure(kind: str, value: Any, param: str, whitespace: str | None = _WHITESPACE) -> Structure:
+    structure = Structure(kind, value, param, whitespace)
+    if not isinstance(value, _TYPES[kind]):
+        raise _wrong(structure, f"must be {_names(_TYPES[kind])}")
+    return structure
+
+
+def _names(types: tuple[type, ...]) -> str:
+    return " or ".join({dict: "an object", str: "a string", list: "a list"}[kind] for kind in types)
 
 
 def _whitespace(given: Mapping[str, Any], param: str) -> str | None:
@@ -147,7 +164,7 @@ def _whitespace(given: Mapping[str, Any], param: str) -> str | None:
 
 def grammar_text(structure: Structure) -> str:
     """The grammar of a structure. Raises InvalidRequest if it is none, as far as that can be seen without compiling."""
-    makers = {"json": _of_schema, "regex": _of_regex, "choice": _of_choice, "grammar": _of_grammar}
+    makers = {"json": _of_schema, "regex": _of_regex, "choice": _of_choice, "grammar": _of_grammar, "parts": _of_parts}
     text = makers[structure.kind](structure)
     _check_size(len(text.encode()), structure)
     return text
@@ -159,7 +176,7 @@ def _check_size(size: int, structure: Structure) -> None:
 
 
 def _wrong(structure: Structure, what: str) -> InvalidRequest:
-    kind = "schema" if structure.kind == "json" else structure.kind
+    kind = {"json": "schema", "parts": "grammar of the whole answer"}.get(structure.kind, structure.kind)
     return InvalidRequest(f"{structure.param}: the {kind} {what}", structure.param)
 
 
@@ -174,15 +191,18 @@ def _of_schema(structure: Structure) -> str:
         text = json.dumps(schema, ensure_ascii=False)
         _check_size(len(text), structure)
         # The schema's own options may come first, but none that has a keyword ignored.
-        options = _spacing(structure.whitespace)
+        options = _spacing(structure)
         return LLMatcher.grammar_from_json_schema(text, defaults=options, overrides={"lenient": False})
     except (ValueError, RecursionError) as error:
         reason = "too deeply nested" if isinstance(error, RecursionError) else str(error)
         raise _wrong(structure, f"cannot be read: {reason}") from None
 
 
-def _spacing(whitespace: str | None) -> Any:
+def _spacing(structure: Structure) -> Any:
     """llguidance's options for white space, whose type is there for type checkers alone."""
+    whitespace = structure.whitespace
+    if structure.as_printed:
+        return {"whitespace_flexible": False, "item_separator": ", ", "key_separator": ": "}
     if whitespace is None:
         return {"whitespace_flexible": False}
     return {"whitespace_flexible": True, "whitespace_pattern": whitespace}
@@ -201,6 +221,11 @@ def _of_grammar(structure: Structure) -> str:
         raise _wrong(structure, f"cannot be read: {error}") from None
 
 
+def _of_parts(structure: Structure) -> str:
+    """A grammar that was put together here, of several: it is made when it is needed, in the thread for that."""
+    return str(structure.value())
+
+
 def _text(structure: Structure) -> str:
     if not isinstance(structure.value, str):
         raise _wrong(structure, "must be a string")
@@ -213,10 +238,10 @@ def _of_choice(structure: Structure) -> str:
     if not isinstance(choices, list) or not choices or not all(isinstance(one, str) for one in choices):
         raise _wrong(structure, "must be a list of strings, at least one")
     _check_size(sum(map(len, choices)) + len(choices), structure)
-    return LLMatcher.grammar_from_regex("|".join(map(_literal, choices)))
+    return LLMatcher.grammar_from_regex("|".join(map(exactly, choices)))
 
 
-def _literal(text: str) -> str:
+def exactly(text: str) -> str:
     """A regex that matches a text and nothing else."""
     return re.sub(r"[\x00-\x7f]", lambda match: match[0] if match[0].isalnum() else rf"\x{ord(match[0]):02x}", text)
 

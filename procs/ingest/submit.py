@@ -123,6 +123,7 @@ class Submitter:
                 include_stop=request.include_stop,
                 skip_special=request.skip_special,
                 min_tokens=choice.limits.min_tokens,
+                markers=request.speech.markers if request.speech else (),
             )
         )
 

@@ -13,7 +13,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, NoReturn
 
 import jinja2
-from jinja2 import nodes
+from jinja2 import meta, nodes
 from jinja2.ext import Extension, loopcontrols
 from jinja2.parser import Parser
 
@@ -44,6 +44,7 @@ class ChatTemplate:
         environment.globals["strftime_now"] = _strftime_now
         try:
             self._template = environment.from_string(source)
+            names = meta.find_undeclared_variables(environment.parse(source))
         except RecursionError:
             raise ModelError("the model's chat template is broken: it is too deeply nested") from None
         except jinja2.TemplateError as error:
@@ -51,19 +52,23 @@ class ChatTemplate:
         self._environment = environment
         self._special_tokens = dict(special_tokens)
         self._knows_developer = "developer" in source
+        self.takes_tools = "tools" in names
+        """Whether it would do anything with tools."""
 
-    def render(self, messages: Sequence[Mapping[str, Any]], opens_answer: bool = True) -> str:
+    def render(
+        self, messages: Sequence[Mapping[str, Any]], opens_answer: bool = True, tools: Sequence[Any] = ()
+    ) -> str:
         """The prompt of a conversation; with `opens_answer` up to where the assistant speaks. Raises InvalidRequest.
 
         The OpenAI API's newer name of the system role is "developer", which most templates were written without.
         """
         if not self._knows_developer:
             messages = [_with_system_role(message) for message in messages]
-        self._environment.begin(sum(map(len, strings(messages))))
+        self._environment.begin(sum(map(len, strings([*messages, *tools]))))
         try:
             return self._template.render(
                 messages=messages,
-                tools=None,
+                tools=list(tools) or None,
                 documents=None,
                 add_generation_prompt=opens_answer,
                 **self._special_tokens,

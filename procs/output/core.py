@@ -82,6 +82,8 @@ class OutputCore:
                 raise BadMessage(f"a ticket to reply to {ticket.reply_to!r:.80}")
             if "" in ticket.stop:
                 raise BadMessage("a ticket with an empty stop string")
+            if not all(0 <= token < self._table.unknown for token in ticket.markers):
+                raise BadMessage("a ticket with markers that are no tokens")
             known = self._requests.get(opened.rid)
             if known is not None and opened.epoch <= known.epoch:
                 raise BadMessage(f"request {opened.rid} was opened twice in epoch {opened.epoch}")

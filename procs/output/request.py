@@ -38,7 +38,7 @@ class Request:
     def __init__(self, opened: Opened, ticket: Ticket, table: TokenTable) -> None:
         self._opened = opened
         self._ticket = ticket
-        self._bytes = table.plain if ticket.skip_special else table.shown
+        self._bytes = table.plain_with(ticket.markers) if ticket.skip_special else table.shown
         self._decoder = Detokenizer()
         self._matcher = StopMatcher(ticket.stop, ticket.include_stop) if ticket.stop else None
         self.tokens = 0

@@ -17,8 +17,6 @@ from pydantic import BaseModel
 
 from .around import KEY, MODEL, TIMEOUT_S
 
-pytestmark = pytest.mark.skip(reason="waits for tool calls")
-
 
 class Weather(BaseModel):
     """The weather of a city."""

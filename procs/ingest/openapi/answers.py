@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from ....common.rules import Schema
-from ..answers import OBJECTS, REASONS
+from ..answers import CALLED, OBJECTS, REASONS
 from ..errors import ERROR
 from ..fields import Route
 from ..health import STATUSES
@@ -37,11 +37,14 @@ def _with_optional(schema: Schema, **members: Schema) -> Schema:
     return {**schema, "properties": {**schema["properties"], **members}}
 
 
-_USAGE = _object(
-    prompt_tokens=_COUNT,
-    completion_tokens=_COUNT,
-    total_tokens=_COUNT,
-    prompt_tokens_details=_object(cached_tokens=_COUNT),
+_USAGE = _with_optional(
+    _object(
+        prompt_tokens=_COUNT,
+        completion_tokens=_COUNT,
+        total_tokens=_COUNT,
+        prompt_tokens_details=_object(cached_tokens=_COUNT),
+    ),
+    completion_tokens_details=_object(reasoning_tokens=_COUNT),
 )
 _SCORE: dict[str, Schema] = {"token": _STRING, "logprob": _NUMBER, "bytes": _BYTES}
 _LOGPROBS: dict[Route, Schema] = {
@@ -70,19 +73,36 @@ def _head(name: str) -> dict[str, Schema]:
     return {"id": _STRING, "object": {"const": name}, "created": created, "model": _STRING}
 
 
+def _reasons(route: Route) -> list[str]:
+    return [*REASONS.values(), *([CALLED] if route == "chat" else [])]
+
+
 def _whole(route: Route, content: dict[str, Schema]) -> Schema:
-    choice = _choice(route, content, {"enum": list(REASONS.values())})
+    choice = _choice(route, content, {"enum": _reasons(route)})
     return _object(**_head(OBJECTS[route]), choices=_list(choice), usage=_ref("Usage"))
 
 
 def _chunk(route: Route, name: str, content: dict[str, Schema]) -> Schema:
     """A chunk has a usage only if that was asked for, and then the last one alone has one that is not null."""
-    choice = _choice(route, content, {"enum": [*REASONS.values(), None]})
+    choice = _choice(route, content, {"enum": [*_reasons(route), None]})
     return _with_optional(_object(**_head(name), choices=_list(choice)), usage=_or_null(_ref("Usage")))
 
 
-_MESSAGE = _object(role={"const": "assistant"}, content={"type": ["string", "null"]}, refusal={"type": "null"})
-_DELTA: Schema = {"type": "object", "properties": {"role": {"const": "assistant"}, "content": _STRING}}
+_KIND: Schema = {"const": "function"}
+_CALL = _object(id=_STRING, type=_KIND, function=_object(name=_STRING, arguments=_STRING))
+_CALL_DELTA = _with_optional(
+    _object(index=_COUNT, function=_with_optional(_object(arguments=_STRING), name=_STRING)), id=_STRING, type=_KIND
+)
+_REASONING: dict[str, Schema] = {"reasoning": _STRING, "reasoning_content": _STRING}
+_MESSAGE = _with_optional(
+    _object(role={"const": "assistant"}, content={"type": ["string", "null"]}, refusal={"type": "null"}),
+    tool_calls=_list(_CALL),
+    **_REASONING,
+)
+_DELTA: Schema = {
+    "type": "object",
+    "properties": {"role": {"const": "assistant"}, "content": _STRING, "tool_calls": _list(_CALL_DELTA), **_REASONING},
+}
 _MODEL = _object(
     id=_STRING, object={"const": "model"}, created=_COUNT, owned_by=_STRING, max_model_len={**_COUNT, "minimum": 1}
 )

@@ -16,6 +16,12 @@ NUMBERS = st.sampled_from([0, 1, 2, -1, 1.5, 2**31, 2**63, -(2**63), 10**400, 1e
 STRINGS = (
     st.sampled_from(["", "a", "<s>", "<|end|>", "\0", "\ud800", "👋", "\ufdd0", "tiny", "user", "text"]) | st.text()
 )
+FUNCTIONS = st.fixed_dictionaries(
+    {"name": st.sampled_from(["f", "g", ""])},
+    optional={"description": STRINGS, "strict": st.booleans() | STRINGS},
+)
+TOOLS = st.lists(st.fixed_dictionaries({"type": st.just("function"), "function": FUNCTIONS}), max_size=2)
+CHOICES = st.sampled_from(["none", "auto", "required", {"type": "function", "function": {"name": "f"}}])
 VALUES = st.recursive(
     st.none() | NUMBERS | STRINGS,
     lambda inner: st.lists(inner, max_size=3) | st.dictionaries(STRINGS, inner, max_size=3),
@@ -44,11 +50,16 @@ def shared(tmp_path_factory: pytest.TempPathFactory) -> Surroundings:
     return Surroundings(tmp_path_factory.mktemp("any") / "model")
 
 
+TOOLED = st.fixed_dictionaries({}, optional={"tools": TOOLS, "tool_choice": CHOICES})
+
+
 @settings(deadline=None, max_examples=300)
-@given(PATHS, PROMPTS, MESSAGES | VALUES, IDS | VALUES, FIELDS)
-def test_any_request(shared: Surroundings, path: str, prompt: Any, messages: Any, tokens: Any, fields: Any) -> None:
+@given(PATHS, PROMPTS, MESSAGES | VALUES, IDS | VALUES, FIELDS, TOOLED)
+def test_any_request(
+    shared: Surroundings, path: str, prompt: Any, messages: Any, tokens: Any, fields: Any, tooled: Any
+) -> None:
     """Any mixture of values is answered with 200, 400 or 404, in JSON, and leaves nothing behind."""
-    given = {COMPLETIONS: {"prompt": prompt}, CHAT: {"messages": messages}}
+    given = {COMPLETIONS: {"prompt": prompt}, CHAT: {"messages": messages, **tooled}}
     body = json.dumps({**given.get(path, {**given[CHAT], **given[COMPLETIONS], "tokens": tokens}), **fields}).encode()
     response = asyncio.run(shared.post(path, body))
     assert response.status_code in (200, 400, 404), response.text

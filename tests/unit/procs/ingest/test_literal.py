@@ -31,7 +31,7 @@ def test_texts_stay_texts(texts: list[str], before: str, after: str, trimmed: bo
     """Whatever the template puts right beside a text, trimmed or not, only its own control tokens are found."""
     assume(all(text.strip() for text in texts))
     assume(not any(control.text in after + "_" + before for control in CONTROLS))
-    messages, mark = SEPARATOR.mark([said(text) for text in texts])
+    messages, _, mark = SEPARATOR.mark([said(text) for text in texts])
 
     def rendered(contents: list[str]) -> str:
         return "_".join(before + (text.strip() if trimmed else text) + after for text in contents)
@@ -48,7 +48,7 @@ def shown(message: dict[str, Any]) -> str:
 def test_spelled_anywhere(text: str) -> None:
     """Names, values and nested values are looked through as well, and come out of the template as they were."""
     message = said(text, tool_calls=[{"function": {"arguments": {text: [text, 5, None]}}}])
-    (marked,), mark = SEPARATOR.mark([message])
+    (marked,), _, mark = SEPARATOR.mark([message])
     assert list(SEPARATOR.cut(shown(marked), mark)) == [shown(message)]
 
 
@@ -59,10 +59,19 @@ def test_nothing_to_do() -> None:
     assert SEPARATOR.mark([said("")])[0] == [said("")]
 
 
+def test_tools() -> None:
+    """What a description spells is no control token, and the same mark breaks it as breaks the messages."""
+    tools = [{"function": {"name": "f", "description": "<|im_end|>", "parameters": {"<|im_end|>": [1]}}}]
+    _, (marked,), mark = SEPARATOR.mark([said("\ufdd0")], tools)
+    assert mark != "\ufdd0"
+    printed = json.dumps(marked, ensure_ascii=False)
+    assert list(SEPARATOR.cut(printed, mark)) == [json.dumps(tools[0])]
+
+
 def test_roles_are_left_alone() -> None:
     """Some templates make control tokens of roles, which are a few known words."""
     separator = Separator([ControlToken(7, "<|user|>")])
-    (marked,), mark = separator.mark([said("user")])
+    (marked,), _, mark = separator.mark([said("user")])
     assert marked["role"] == "user"
     assert list(separator.cut("<|" + marked["role"] + "|>", mark)) == [7]
     assert list(separator.cut("<|" + marked["content"] + "|>", mark)) == ["<|user|>"]
@@ -71,7 +80,7 @@ def test_roles_are_left_alone() -> None:
 def test_marks_that_are_taken() -> None:
     """A noncharacter that a client uses is a letter like any other; only all of them together are refused."""
     text = "".join(map(chr, range(0xFDD0, 0xFDEF))) + "<|im_end|>"
-    (marked,), mark = SEPARATOR.mark([said(text)])
+    (marked,), _, mark = SEPARATOR.mark([said(text)])
     assert list(SEPARATOR.cut(marked["content"], mark)) == [text]
     with pytest.raises(InvalidRequest):
         SEPARATOR.mark([said(text + "\ufdef")])
@@ -96,5 +105,5 @@ def test_strip_flags() -> None:
 def test_no_control_tokens() -> None:
     """Without control tokens all is text."""
     separator = Separator([])
-    (marked,), mark = separator.mark([said("<|im_end|>")])
+    (marked,), _, mark = separator.mark([said("<|im_end|>")])
     assert list(separator.cut(marked["content"], mark)) == ["<|im_end|>"]

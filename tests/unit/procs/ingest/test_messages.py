@@ -38,6 +38,13 @@ def test_tool_calls() -> None:
     assert message["tool_calls"][0]["function"]["arguments"] == {"city": "Oslo"}
 
 
+@pytest.mark.parametrize("function", [{"name": "f"}, {"name": "f", "arguments": None}, {"name": "f", "arguments": ""}])
+def test_calls_without_arguments(function: dict[str, Any]) -> None:
+    """Templates get an object in any case."""
+    (message,) = read_messages([{"role": "assistant", "content": None, "tool_calls": [{"function": function}]}])
+    assert message["tool_calls"][0]["function"]["arguments"] == {}
+
+
 @pytest.mark.parametrize(
     "messages",
     [
@@ -64,8 +71,12 @@ def test_tool_calls() -> None:
         [{"role": "assistant", "tool_calls": 5}],
         [{"role": "assistant", "tool_calls": [5]}],
         [{"role": "assistant", "tool_calls": [{"function": "f"}]}],
-        [{"role": "assistant", "tool_calls": [{"function": {"arguments": "{"}}]}],
-        [{"role": "assistant", "tool_calls": [{"function": {"arguments": '{"a": "\\ud800"}'}}]}],
+        [{"role": "assistant", "tool_calls": [{"function": {"arguments": "{}"}}]}],
+        [{"role": "assistant", "tool_calls": [{"function": {"name": 5, "arguments": "{}"}}]}],
+        [{"role": "assistant", "tool_calls": [{"id": 5, "function": {"name": "f", "arguments": "{}"}}]}],
+        [{"role": "assistant", "tool_calls": [{"function": {"name": "f", "arguments": "{"}}]}],
+        [{"role": "assistant", "tool_calls": [{"function": {"name": "f", "arguments": '{"a": "\\ud800"}'}}]}],
+        [{"role": "tool", "tool_call_id": 5, "content": "x"}],
     ],
     ids=str,
 )

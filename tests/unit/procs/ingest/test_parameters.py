@@ -133,7 +133,7 @@ def test_neutral_values(route: Route) -> None:
     assert read(route, **dict.fromkeys(names)) == read(route)
     neutral = {"presence_penalty": 0, "frequency_penalty": 0.0, "repetition_penalty": 1, "logit_bias": {}, "best_of": 1}
     assert read(route, **neutral, response_format={"type": "text"}, priority=0, nobody_knows_this=[1]) == read(route)
-    assert read("chat", logprobs=False, tools=[], tool_choice="none") == read("chat")
+    assert read("chat", logprobs=False, tools=[], tool_choice="none", parallel_tool_calls=True) == read("chat")
     assert read("completions", echo=False, suffix="") == read("completions")
 
 

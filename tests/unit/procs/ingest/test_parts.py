@@ -17,8 +17,10 @@ from fourstroke.procs.detokenizer import Detokenizer
 from fourstroke.procs.ingest import parts as parts_module
 from fourstroke.procs.ingest.fields import Route
 from fourstroke.procs.ingest.live import Choice, LiveRequest, NewTokens
+from fourstroke.procs.ingest.message import text_of
 from fourstroke.procs.ingest.parts import Part, Parts
 from fourstroke.procs.ingest.token_names import TokenNames
+from fourstroke.procs.ingest.tools.deltas import Content
 
 LISTS = ("tokens", "token_logprobs", "top_logprobs", "text_offset")
 BOTH = pytest.mark.parametrize("route", ["completions", "chat"])
@@ -48,7 +50,7 @@ def new(tokens: list[int], first: int = 0, top: int = 0) -> NewTokens:
 
 def taken(parts: Parts, *pieces: tuple[str, list[NewTokens]]) -> list[Part]:
     async def run() -> list[Part]:
-        return [await parts.take(*piece) for piece in pieces]
+        return [await parts.take(parts.read(text, False), tokens, False) for text, tokens in pieces]
 
     return asyncio.run(run())
 
@@ -85,7 +87,7 @@ def test_echo(names: TokenNames, text: str, tokens: list[int]) -> None:
     one.prompt_words = [words(len(prompt) - 1)]
     (part,) = taken(Parts(one, "completions", names), ("said", [new(tokens)]))
     found = lists(part)
-    assert part.text == text + "said"
+    assert text_of(part.deltas) == text + "said"
     assert found["token_logprobs"] == [None, *(-1.0 - place for place in range(len(prompt) - 1))] + [
         -1.0 - place for place in range(len(tokens))
     ]
@@ -98,10 +100,12 @@ def test_echo_is_in_the_first_part_alone(names: TokenNames) -> None:
     """A stream has the prompt once, with the first text or with an end that has none; its choices have their own."""
     parts = Parts(choice([30, 31], echo="Hi"), "completions", names)
     first, second = taken(parts, ("a", [new([30])]), ("b", [new([31])]))
-    assert (first.text, second.text) == ("Hia", "b")
+    assert (first.deltas, second.deltas) == ((Content("Hia"),), (Content("b"),))
     assert len(lists(first)["tokens"]) == 3
     assert lists(second)["text_offset"] == [3]
-    assert taken(Parts(choice(logprobs=NO_LOGPROBS, echo="Hi"), "completions", names), ("", [])) == [Part("Hi")]
+    assert taken(Parts(choice(logprobs=NO_LOGPROBS, echo="Hi"), "completions", names), ("", [])) == [
+        Part((Content("Hi"),))
+    ]
 
 
 def test_prompt_logprobs_that_came_in_pieces_or_not_at_all(names: TokenNames) -> None:
@@ -121,8 +125,8 @@ def test_place_in_a_prompt_is_a_place_in_what_was_sent(names: TokenNames) -> Non
 @BOTH
 def test_without_tokens_or_wish(names: TokenNames, route: Route) -> None:
     """A part has null for its log-probabilities if it has no token, or none were asked for."""
-    assert taken(Parts(choice(), route, names), ("a", [])) == [Part("a", "null")]
-    assert taken(Parts(choice(logprobs=NO_LOGPROBS), route, names), ("a", [])) == [Part("a", "null")]
+    assert taken(Parts(choice(), route, names), ("a", [])) == [Part((Content("a"),), "null")]
+    assert taken(Parts(choice(logprobs=NO_LOGPROBS), route, names), ("a", [])) == [Part((Content("a"),), "null")]
 
 
 @BOTH

@@ -64,6 +64,21 @@ def test_refusal_of_the_template() -> None:
         render("{{ raise_exception('roles must alternate') }}")
 
 
+@pytest.mark.parametrize(
+    "source, takes",
+    [
+        ("{{ messages }}", False),
+        ("{% if tools %}{{ tools | tojson }}{% endif %}", True),
+        ("tools{{ messages.tools }}", False),
+    ],
+)
+def test_takes_tools(source: str, takes: bool) -> None:
+    """A template takes tools if it uses the variable; then it prints what it is given."""
+    template = ChatTemplate(source, {})
+    assert template.takes_tools is takes
+    assert ('"f"' in template.render(MESSAGES, tools=[{"name": "f"}])) is takes
+
+
 def test_broken_template() -> None:
     """A template that is no template is the model's fault, found when it is loaded."""
     with pytest.raises(ModelError):

@@ -95,6 +95,13 @@ def test_stop_string_on_the_last_token_replaces_length():
     assert (ending.finish, ending.stop_string) == (Finish.STOP, "b")
 
 
+def test_marker() -> None:
+    """A control token that is a marker is in the text that has no others, and a stop string sees it."""
+    assert push([0, END, 1]).delta == "ab"
+    assert push([0, END, 1], markers=(END,)).delta == "a<end>b"
+    assert push([0, END, 1], markers=(END,), stop=("<",)).delta == "a"
+
+
 def test_stop_id_is_tested_before_stop_strings():
     """A stop id whose text would complete a stop string is the reason, and its text stays if asked for."""
     piece = push([0, 1], Finish.STOP, stop=("ab",), include_stop=True)
