@@ -6,7 +6,6 @@ import asyncio
 import logging
 import math
 import time
-import uuid
 from typing import Any
 
 from starlette.requests import Request
@@ -58,7 +57,7 @@ class Generate:
         body = parse(await read_body(http))
         limits = service.limits()
         model = service.model_name(body)
-        head = Head(f"{_PREFIXES[self._route]}-{uuid.uuid4().hex}", self._route, model, int(time.time()))
+        head = Head(service.siblings.new_id(_PREFIXES[self._route]), self._route, model, int(time.time()))
         parameters = read_parameters(body, self._route, limits.vocab_size)
         request = await self._admit(body, parameters, limits, head.id)
         return request, parameters, head

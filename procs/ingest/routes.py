@@ -46,7 +46,7 @@ class Routes:
     async def abort(self, http: Request) -> Response:
         """End a request by the id in its answer. Its client gets what there is."""
         request_id = http.path_params["id"]
-        if not self._service.table.abort(request_id):
+        if not await self._service.siblings.abort(request_id):
             raise Refusal(404, f"no request {quoted(request_id)} is running", param="id", code="request_not_found")
         return JSONResponse({"id": request_id, "status": "aborted"})
 

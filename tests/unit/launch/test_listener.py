@@ -18,10 +18,10 @@ def config(**fields: object) -> Config:
 def test_listens() -> None:
     """Connections are accepted from the moment of binding, before anybody serves them."""
     bound = listener.bind(config())
-    host, port = bound.getsockname()
-    assert listener.url(bound) == f"http://{host}:{port}"
+    host, port = bound.of_ingest(0).getsockname()
+    assert bound.url == f"http://{host}:{port}"
     with socket.create_connection((host, port)):
-        listener.close(bound)
+        bound.close()
     with pytest.raises(ConnectionRefusedError):
         socket.create_connection((host, port))
 
@@ -29,28 +29,28 @@ def test_listens() -> None:
 def test_ipv6() -> None:
     """An IPv6 address is shown in brackets."""
     bound = listener.bind(config(host="::1"))
-    assert listener.url(bound) == f"http://[::1]:{bound.getsockname()[1]}"
-    listener.close(bound)
+    assert bound.url == f"http://[::1]:{bound.of_ingest(0).getsockname()[1]}"
+    bound.close()
 
 
 def test_port_taken() -> None:
     """Two servers cannot listen on one port: the second is told which."""
     first = listener.bind(config())
-    port = first.getsockname()[1]
+    port = first.of_ingest(0).getsockname()[1]
     with pytest.raises(ResourceError, match=f"port {port} .* is taken"):
         listener.bind(config(port=port))
-    listener.close(first)
+    first.close()
 
 
 def test_port_again() -> None:
     """A port is free for the next server although connections of the last one are still being forgotten."""
     first = listener.bind(config())
-    port = first.getsockname()[1]
+    port = first.of_ingest(0).getsockname()[1]
     with socket.create_connection(("127.0.0.1", port)):
-        served, _ = first.accept()
+        served, _ = first.of_ingest(0).accept()
         served.close()  # this side closes first and holds the port in TIME_WAIT
-    listener.close(first)
-    listener.close(listener.bind(config(port=port)))
+    first.close()
+    listener.bind(config(port=port)).close()
 
 
 @pytest.mark.parametrize("host", ["no such host", "", "256.1.1.1", "a" * 300])
@@ -71,11 +71,11 @@ def test_unix(tmp_path: Path) -> None:
     path = tmp_path / "s"
     bound = listener.bind(config(unix_socket=str(path)))
     assert stat.S_IMODE(path.stat().st_mode) == 0o600
-    assert listener.url(bound) == f"unix:{path}"
+    assert bound.url == f"unix:{path}"
     with pytest.raises(ResourceError, match="in use"):
         listener.bind(config(unix_socket=str(path)))
-    listener.close(bound)
-    listener.close(bound)
+    bound.close()
+    bound.close()
     assert not path.exists()
 
 
