@@ -16,7 +16,7 @@ from ...common.types import SamplingParams
 from ...ipc.messages import CacheKeys
 from ...ipc.ring import Tokens
 from .answers import Head, first_choices
-from .body import Body, parse, read_body
+from .body import Body, read_object
 from .choices import EncodedPrompt, add_choices
 from .errors import Refusal, as_refusal
 from .fields import Route
@@ -54,7 +54,7 @@ class Generate:
     async def _accept(self, http: Request) -> tuple[LiveRequest, Parameters, Head]:
         """Check a request and hand it to the engine."""
         service = self._service
-        body = parse(await read_body(http))
+        body = await read_object(http)
         limits = service.limits()
         model = service.model_name(body)
         head = Head(service.siblings.new_id(_PREFIXES[self._route]), self._route, model, int(time.time()))
@@ -64,7 +64,7 @@ class Generate:
 
     async def _admit(self, body: Body, parameters: Parameters, limits: ModelLimits, request_id: str) -> LiveRequest:
         table, params = self._service.table, parameters.sampling
-        prompts = self._prompts(body, limits.vocab_size)
+        prompts = self._prompts(body)
         body.check_numbers()
         count = len(prompts) * params.n
         if count > table.capacity:
@@ -75,10 +75,10 @@ class Generate:
             grammar = await self._service.grammars.text(parameters.structure)
             encoded = []
             for prompt in prompts:
-                tokens = await self._encode(prompt, limits.max_model_len)
+                tokens = await self._encode(prompt, limits)
                 encoded.append(EncodedPrompt(tokens, await self._digests(tokens, request.keys)))
                 if parameters.echo:
-                    request.echoes.append(self._service.prompts.shown(prompt))
+                    request.echoes.append(await self._service.prompts.shown(prompt))
                 await asyncio.sleep(0)  # streams go first: a thousand short prompts take a second
             add_choices(request, encoded, params, table, limits.max_model_len, grammar)
             table.open(request)
@@ -99,19 +99,20 @@ class Generate:
             deadline_s=time.monotonic() + timeout_s if timeout_s else math.inf,
         )
 
-    def _prompts(self, body: Body, vocab_size: int) -> list[Any]:
+    def _prompts(self, body: Body) -> list[Any]:
         if self._route == "chat":
             return [body.get("messages")]
-        return read_prompts(body.get("prompt"), vocab_size)
+        return read_prompts(body.get("prompt"))
 
-    async def _encode(self, prompt: Any, max_model_len: int) -> Tokens:
+    async def _encode(self, prompt: Any, limits: ModelLimits) -> Tokens:
         prompts = self._service.prompts
         # A prompt that is longer than the ring could never be handed over.
-        longest = min(max_model_len, self._service.router.prompt_capacity + 1)
+        longest = min(limits.max_model_len, self._service.router.prompt_capacity + 1)
         if self._route == "chat":
-            return fitting(await prompts.of_messages(prompt, longest), longest, "messages")
-        ids = prompt if isinstance(prompt, list) else await prompts.of_text(prompt, longest)
-        return fitting(ids, longest, "prompt")
+            return fitting(await prompts.of_messages(prompt, longest, longest - 1), longest, "messages")
+        if isinstance(prompt, list):
+            return fitting(await prompts.of_ids(prompt, longest, limits.vocab_size), longest, "prompt")
+        return fitting(await prompts.of_text(prompt, longest, longest - 1), longest, "prompt")
 
     async def _digests(self, tokens: Tokens, keys: CacheKeys) -> bytes:
         config = self._service.config

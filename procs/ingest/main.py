@@ -37,6 +37,9 @@ from .server import Server
 from .service import Service
 from .submit import Submitter
 
+SWITCH_INTERVAL_S = 0.0005
+"""A thread that computes in Python lets the loop go on after so long: with the usual 5 ms each token would wait."""
+
 
 class Ingest:
     """The process's loop and what hangs on it. Made inside the running loop."""
@@ -184,6 +187,7 @@ def _listener(arguments: list[str]) -> socket.socket:
 
 def serve(process: Process) -> None:
     """Serve HTTP until the process is told to stop."""
+    sys.setswitchinterval(SWITCH_INTERVAL_S)
     listener = _listener(sys.argv[2:])
     process.report(State.STARTING, "loading the tokenizer")
     prompts = Prompts(load_tokenizer(process.config.model))

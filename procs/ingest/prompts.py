@@ -1,8 +1,8 @@
 """From a request's prompt or messages to token ids, within the model's limits, and to the hashes of their blocks.
 
 Long texts are refused by their size where that is enough, and tokenised in a worker thread otherwise (the
-tokenizer lets go of the interpreter), so that no stream waits; short ones are done on the spot. Hashing is done
-likewise.
+tokenizer lets go of the interpreter), so that no stream waits; short ones are done on the spot. All else that
+grows with a prompt is done likewise: in a thread only what is a loop in Python or many short calls lets streams go on.
 """
 
 from __future__ import annotations
@@ -21,16 +21,23 @@ from ..block_hash import chain
 from .literal import Separator
 from .messages import Message, read_messages, strings
 from .template import ChatTemplate
-from .tokenizer import ModelTokenizer
+from .tokenizer import ModelTokenizer, TooManyTokens
 
 Prompt = str | list[int]
 
 INLINE_CHARS = 4096
 """A text of so many characters takes about 1 ms; waking a thread for less costs more than it saves."""
 
+MESSAGE_CHARS = 100
+"""What a message costs beyond its text, in the template above all: as much as so many characters (25 us)."""
+
+INLINE_IDS = 4096
+"""So many ids are checked, or become text, in some 0.5 ms."""
+
 INLINE_HASHED_TOKENS = 4096
 """So many tokens are hashed in 0.3 ms in blocks of 16, and in a few ms in blocks of 1."""
 
+_PIECE_IDS = 1 << 14
 _WORKERS = 2
 _T = TypeVar("_T")
 
@@ -52,43 +59,69 @@ class Prompts:
     def close(self) -> None:
         self._workers.shutdown(wait=False, cancel_futures=True)
 
-    async def of_text(self, text: str, max_model_len: int) -> list[int]:
-        """The ids of a completion's prompt. Raises InvalidRequest if the text is far too long."""
-        self._check_size(len(text), max_model_len, "prompt")
-        return await self._run(len(text) <= INLINE_CHARS, lambda: self._tokenizer.encode_prompt(text))
+    async def of_text(self, text: str, max_model_len: int, most: int | None = None) -> list[int]:
+        """The ids of a completion's prompt.
 
-    async def of_messages(self, value: Any, max_model_len: int) -> list[int]:
-        """The ids of a conversation, up to where the assistant speaks. Raises InvalidRequest."""
+        Raises InvalidRequest if the text is far too long, and if it has more than `most` ids.
+        """
+        self._check_size(len(text), max_model_len, "prompt")
+        try:
+            return await self._run(len(text) <= INLINE_CHARS, lambda: self._tokenizer.encode_prompt(text, most))
+        except TooManyTokens as error:
+            raise too_long(str(error.count), max_model_len, "prompt") from None
+
+    async def of_ids(self, ids: list[Any], max_model_len: int, vocab_size: int) -> list[int]:
+        """The ids that a client sent, checked. Raises InvalidRequest, also if there are too many."""
+        if len(ids) >= max_model_len:
+            raise too_long(str(len(ids)), max_model_len, "prompt")
+        return await self._run(len(ids) <= INLINE_IDS, lambda: check_ids(ids, vocab_size, "prompt"))
+
+    async def of_messages(self, value: Any, max_model_len: int, most: int | None = None) -> list[int]:
+        """The ids of a conversation, up to where the assistant speaks. As `of_text`."""
         if self._template is None:
             raise InvalidRequest("this model has no chat template; use /v1/completions", "messages")
         if isinstance(value, list) and len(value) >= max_model_len:
             raise too_long(f"at least {len(value)}", max_model_len, "messages")
-        messages = read_messages(value)
+        few = not isinstance(value, list) or MESSAGE_CHARS * len(value) <= INLINE_CHARS
+        messages = read_messages(value) if few else await self._run(False, lambda: read_messages(value))
         self._check_size(sum(len(message["content"]) for message in messages), max_model_len, "messages")
         template = self._template
-        chars = sum(map(len, strings(messages)))
-        return await self._run(chars <= INLINE_CHARS, lambda: self._encode_messages(template, messages))
+        inline = few and sum(map(len, strings(messages))) + MESSAGE_CHARS * len(messages) <= INLINE_CHARS
+        try:
+            return await self._run(inline, lambda: self._encode_messages(template, messages, most))
+        except TooManyTokens as error:
+            raise too_long(f"at least {error.count}", max_model_len, "messages") from None
 
     async def digests(self, tokens: Tokens, block_size: int, keys: CacheKeys) -> bytes:
         """The hashes of a prompt's full blocks, 32 bytes each (../block_hash.py)."""
         return await self._run(len(tokens) <= INLINE_HASHED_TOKENS, lambda: chain(tokens, block_size, keys, ()))
 
-    def shown(self, prompt: Prompt) -> str:
+    async def shown(self, prompt: Prompt) -> str:
         """A prompt as text: what was sent, or the text of the ids that were."""
-        return prompt if isinstance(prompt, str) else self._tokenizer.decode(prompt)
+        if isinstance(prompt, str):
+            return prompt
+        return await self._run(len(prompt) <= INLINE_IDS, lambda: self._tokenizer.decode(prompt))
 
-    def text_of(self, value: Any) -> str:
+    async def text_of(self, value: Any) -> str:
         """The text of a list of token ids. Raises InvalidRequest."""
-        return self._tokenizer.decode(check_ids(value, self._tokenizer.vocab_size, "tokens"))
+        size = self._tokenizer.vocab_size
+        inline = not isinstance(value, list) or len(value) <= INLINE_IDS
+        return await self._run(inline, lambda: self._tokenizer.decode(check_ids(value, size, "tokens")))
 
-    def _encode_messages(self, template: ChatTemplate, messages: Sequence[Message]) -> list[int]:
+    async def listed(self, ids: list[int]) -> str:
+        """Token ids as a list in JSON."""
+        return await self._run(len(ids) <= INLINE_IDS, lambda: _listed(ids))
+
+    def _encode_messages(self, template: ChatTemplate, messages: Sequence[Message], most: int | None) -> list[int]:
         marked, mark = self._separator.mark(messages)
         ids: list[int] = []
         for part in self._separator.cut(template.render(marked), mark):
             if isinstance(part, int):
                 ids.append(part)
             else:
-                ids += self._tokenizer.encode_text(part, first=not ids)
+                ids += self._tokenizer.encode_text(part, first=not ids, most=most)
+            if most is not None and len(ids) > most:
+                raise TooManyTokens(len(ids))
         return ids
 
     def _check_size(self, chars: int, max_model_len: int, param: str) -> None:
@@ -103,29 +136,36 @@ class Prompts:
         return await asyncio.get_running_loop().run_in_executor(self._workers, work)
 
 
-def read_prompts(value: Any, vocab_size: int) -> list[Prompt]:
-    """The prompts in a `prompt`: a string, strings, ids, or lists of ids. Raises InvalidRequest."""
+def read_prompts(value: Any) -> list[Prompt]:
+    """The prompts in a `prompt`: a string, strings, ids, or lists of ids, which are not looked at yet.
+
+    Raises InvalidRequest.
+    """
     if isinstance(value, str):
         return [value]
     if not isinstance(value, list) or not value:
         raise InvalidRequest("prompt must be a string, a list of strings, token ids or a list of those", "prompt")
-    kinds = set(map(type, value))
-    if kinds == {str}:
+    if type(value[0]) in (str, list) and set(map(type, value)) == {type(value[0])}:
         return list(value)
-    if kinds == {list}:
-        return [check_ids(ids, vocab_size, "prompt") for ids in value]
-    return [check_ids(value, vocab_size, "prompt")]
+    return [value]
 
 
 def check_ids(value: Any, vocab_size: int, param: str) -> list[int]:
     """A list of token ids that exist. Raises InvalidRequest."""
     if not isinstance(value, list):
         raise InvalidRequest(f"{param} must be a list of token ids", param)
-    if set(map(type, value)) - {int}:
-        raise InvalidRequest(f"{param} must hold token ids, or values of one other kind that it may hold", param)
-    if value and not (min(value) >= 0 and max(value) < vocab_size):
-        raise InvalidRequest(f"{param} holds a token id that is not in 0..{vocab_size - 1}", param)
+    for start in range(0, len(value), _PIECE_IDS):
+        piece = value[start : start + _PIECE_IDS]
+        if set(map(type, piece)) - {int}:
+            raise InvalidRequest(f"{param} must hold token ids, or values of one other kind that it may hold", param)
+        if not (min(piece) >= 0 and max(piece) < vocab_size):
+            raise InvalidRequest(f"{param} holds a token id that is not in 0..{vocab_size - 1}", param)
     return value
+
+
+def _listed(ids: list[int]) -> str:
+    pieces = (ids[start : start + _PIECE_IDS] for start in range(0, len(ids), _PIECE_IDS))
+    return "[" + ",".join([",".join(map(str, piece)) for piece in pieces]) + "]"
 
 
 def too_long(count: str, max_model_len: int, param: str) -> InvalidRequest:

@@ -7,7 +7,7 @@ from starlette.responses import JSONResponse, Response
 
 from ...common.errors import InvalidRequest
 from ...common.types import Finish
-from .body import Body, parse, read_body
+from .body import Body, parse, read_body, read_object
 from .errors import Refusal, quoted
 from .metrics import CONTENT_TYPE, exposition
 from .openapi.document import document
@@ -64,7 +64,7 @@ class Routes:
 
     async def tokenize(self, http: Request) -> Response:
         """Text or messages to ids, the same that a request to generate would have."""
-        body = parse(await read_body(http))
+        body = await read_object(http)
         length = self._service.limits().max_model_len
         self._service.model_name(body)
         body.check_numbers()
@@ -78,11 +78,13 @@ class Routes:
             tokens = await self._service.prompts.of_text(prompt, length)
         else:
             raise InvalidRequest("prompt must be a string, unless there are messages", "prompt")
-        return JSONResponse({"tokens": tokens, "count": len(tokens), "max_model_len": length})
+        listed = await self._service.prompts.listed(tokens)
+        answer = f'{{"tokens":{listed},"count":{len(tokens)},"max_model_len":{length}}}'
+        return Response(answer, media_type="application/json")
 
     async def detokenize(self, http: Request) -> Response:
         """Ids to text."""
-        body = parse(await read_body(http))
+        body = await read_object(http)
         self._service.limits()
         self._service.model_name(body)
-        return JSONResponse({"prompt": self._service.prompts.text_of(body.get("tokens"))})
+        return JSONResponse({"prompt": await self._service.prompts.text_of(body.get("tokens"))})

@@ -47,7 +47,7 @@ def test_control_tokens_typed_by_a_user(prompts: Prompts, role: str, parts: bool
         ids = chat(prompts, [{"type": "text", "text": text}] if parts else text, role)
         counts.append(len(ids))
         assert ids.count(1) == (2 if role == "system" else 3)
-        assert text in prompts.text_of(ids)
+        assert text in asyncio.run(prompts.text_of(ids))
     assert (counts[1] - counts[0], counts[2] - counts[0]) == (20, 7)
 
 
@@ -64,9 +64,9 @@ def test_long_texts_go_to_a_worker(model_path: Path, monkeypatch: pytest.MonkeyP
     inline = []
     encode = tokenizer.encode_prompt
 
-    def spy(text: str) -> list[int]:
+    def spy(text: str, most: int | None) -> list[int]:
         inline.append(threading.current_thread() is threading.main_thread())
-        return encode(text)
+        return encode(text, most)
 
     monkeypatch.setattr(tokenizer, "encode_prompt", spy)
     texts = ["a" * INLINE_CHARS, "a" * (INLINE_CHARS + 1)]
@@ -123,7 +123,7 @@ def test_lengths() -> None:
 )
 def test_forms(value: Any, prompts: Any) -> None:
     """A prompt is a text, texts, ids or lists of ids."""
-    assert read_prompts(value, 100) == prompts
+    assert read_prompts(value) == prompts
 
 
 @pytest.mark.parametrize(
@@ -149,10 +149,16 @@ def test_forms(value: Any, prompts: Any) -> None:
     + [[{}], ["a", None], [[True]], [[1, None]], [1e30]],
     ids=repr,
 )
-def test_refused_forms(value: Any) -> None:
+def test_refused_forms(prompts: Prompts, value: Any) -> None:
     """Mixed kinds, other kinds and ids that do not exist are refused, and `prompt` is named."""
+
+    async def read() -> None:
+        for prompt in read_prompts(value):
+            assert isinstance(prompt, list)
+            await prompts.of_ids(prompt, LENGTH, 100)
+
     with pytest.raises(InvalidRequest) as raised:
-        read_prompts(value, 100)
+        asyncio.run(read())
     assert raised.value.param == "prompt"
 
 
