@@ -1,5 +1,6 @@
 """Binding the HTTP socket: what works, and what is refused with which words."""
 
+import contextlib
 import socket
 import stat
 from pathlib import Path
@@ -40,6 +41,38 @@ def test_port_taken() -> None:
     with pytest.raises(ResourceError, match=f"port {port} .* is taken"):
         listener.bind(config(port=port))
     first.close()
+
+
+def test_shared_port() -> None:
+    """Several ingests listen on one port, which a second server still cannot have, nor a share of it."""
+    first = listener.bind(config(ingest_procs=3))
+    sockets = [first.of_ingest(index) for index in range(3)]
+    (where,) = {one.getsockname() for one in sockets}
+    clients = [socket.create_connection(where) for _ in range(64)]
+    for one in sockets:
+        one.settimeout(0.1)
+    accepted = []
+    for one in sockets:
+        with contextlib.suppress(TimeoutError):
+            while True:
+                accepted.append((one, one.accept()[0]))
+    assert len(accepted) == len(clients)
+    assert {one for one, _ in accepted} == set(sockets)
+    for ingests in (1, 2):
+        with pytest.raises(ResourceError, match="is taken"):
+            listener.bind(config(port=where[1], ingest_procs=ingests))
+    for one in [*clients, *(one for _, one in accepted)]:
+        one.close()
+    first.close()
+    listener.bind(config(port=where[1], ingest_procs=2)).close()
+
+
+def test_shared_unix_socket(tmp_path: Path) -> None:
+    """A Unix socket is one for all ingests."""
+    bound = listener.bind(config(unix_socket=str(tmp_path / "s"), ingest_procs=3))
+    assert len({bound.of_ingest(index).fileno() for index in range(3)}) == 1
+    bound.close()
+    bound.close()
 
 
 def test_port_again() -> None:
