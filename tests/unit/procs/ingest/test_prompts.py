@@ -1,6 +1,7 @@
 """From prompts and messages to ids: every form, every limit, and no token that nobody asked for."""
 
 import asyncio
+import json
 import threading
 from pathlib import Path
 from typing import Any
@@ -12,7 +13,14 @@ from fourstroke.common.errors import InvalidRequest
 from fourstroke.ipc.messages import CacheKeys
 from fourstroke.procs.block_hash import chain
 from fourstroke.procs.ingest.load_tokenizer import load_tokenizer
-from fourstroke.procs.ingest.prompts import INLINE_CHARS, INLINE_HASHED_TOKENS, Prompts, fitting, read_prompts
+from fourstroke.procs.ingest.prompts import (
+    INLINE_CHARS,
+    INLINE_HASHED_TOKENS,
+    INLINE_IDS,
+    Prompts,
+    fitting,
+    read_prompts,
+)
 
 from ..tokenizer_files import byte_level, write_folder
 
@@ -108,6 +116,38 @@ def test_lengths() -> None:
         fitting([1] * 10, 10, "prompt")
     with pytest.raises(InvalidRequest, match="empty"):
         fitting([], 10, "prompt")
+
+
+def test_ids_that_a_client_sent(prompts: Prompts) -> None:
+    """They are checked to the last, wherever that is done; too many are refused by their number."""
+    for count in (INLINE_IDS, INLINE_IDS + 1, 40_000):
+        ids = [7] * count
+        assert asyncio.run(prompts.of_ids(ids, count + 1, 100)) == ids
+        with pytest.raises(InvalidRequest, match=r"not in 0\.\.99"):
+            asyncio.run(prompts.of_ids([*ids, 100], count + 2, 100))
+        with pytest.raises(InvalidRequest, match=f"{count} tokens"):
+            asyncio.run(prompts.of_ids([7] * count, count, 100))
+
+
+@pytest.mark.parametrize("text", ["word " * 50, "word " * 3000])
+def test_more_tokens_than_wanted(prompts: Prompts, text: str) -> None:
+    """A text and a conversation with one id too many are refused with their number, with just enough they are not."""
+    messages = [{"role": "user", "content": text}]
+    for make in (
+        lambda *most: prompts.of_text(text, LENGTH, *most),
+        lambda *most: prompts.of_messages(messages, LENGTH, *most),
+    ):
+        ids = asyncio.run(make())
+        assert asyncio.run(make(len(ids))) == ids
+        with pytest.raises(InvalidRequest, match=r"\d+ tokens"):
+            asyncio.run(make(len(ids) - 1))
+
+
+@pytest.mark.parametrize("count", [0, 1, 40_000])
+def test_ids_as_json(prompts: Prompts, count: int) -> None:
+    """However many there are, the list is JSON."""
+    ids = list(range(count))
+    assert json.loads(asyncio.run(prompts.listed(ids))) == ids
 
 
 @pytest.mark.parametrize(
