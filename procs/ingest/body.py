@@ -84,16 +84,13 @@ async def read_object(request: Request) -> Body:
 class Body(dict[str, Any]):
     """A request's members. `null` is the same as absent: `get` gives None for both."""
 
-    odd_numbers = False
-    """Whether a NaN or an Infinity is somewhere in it."""
+    odd_member: str | None = None
+    """A member that holds a NaN or an Infinity, however deep."""
 
     def check_numbers(self) -> None:
         """Refuse a NaN or an Infinity in a member that nobody has looked at."""
-        if not self.odd_numbers:
-            return
-        for name, value in self.items():
-            if _holds_odd_number(value):
-                raise InvalidRequest(f"{name} holds NaN or Infinity, which JSON does not have", name)
+        if self.odd_member is not None:
+            raise InvalidRequest(f"{self.odd_member} holds NaN or Infinity, which JSON does not have", self.odd_member)
 
 
 def parse(data: bytes) -> Body:
@@ -126,7 +123,8 @@ def parse(data: bytes) -> Body:
     if not isinstance(value, dict):
         raise InvalidRequest(f"the body must be a JSON object, not {type(value).__name__}")
     body = Body(value)
-    body.odd_numbers = bool(found_odd)
+    if found_odd:
+        body.odd_member = next((name for name, member in value.items() if _holds_odd_number(member)), None)
     return body
 
 

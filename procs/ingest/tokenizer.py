@@ -91,8 +91,11 @@ class ModelTokenizer:
 
     def encode_prompt(self, text: str, most: int | None = None) -> list[int]:
         """The ids of a whole prompt: its text, after a BOS token if the model wants one. As `encode_text`."""
-        ids = self.encode_text(text, most=most)
-        return [self.bos_id, *ids] if self.add_bos and self.bos_id is not None else ids
+        bos = [self.bos_id] if self.add_bos and self.bos_id is not None else []
+        try:
+            return bos + self.encode_text(text, most=None if most is None else most - len(bos))
+        except TooManyTokens as error:
+            raise TooManyTokens(len(bos) + error.count) from None
 
     def decode(self, ids: list[int]) -> str:
         """The text of which `encode_prompt` makes these ids; bytes that are no UTF-8 become U+FFFD."""

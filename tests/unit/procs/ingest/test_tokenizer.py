@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from fourstroke.procs.ingest.load_tokenizer import load_tokenizer
-from fourstroke.procs.ingest.tokenizer import ModelTokenizer
+from fourstroke.procs.ingest.tokenizer import ModelTokenizer, TooManyTokens
 
 from ..tokenizer_files import byte_level, metaspace, write_folder, write_gguf
 
@@ -80,6 +80,10 @@ def test_bos(tmp_path: Path) -> None:
     tokenizer = load_tokenizer(str(write_gguf(tmp_path / "model.gguf", byte_level(), "gpt-2")))
     assert tokenizer.encode_prompt("fox") == [0, *tokenizer.encode_text("fox")]
     assert tokenizer.encode_prompt("") == [0]
+    assert tokenizer.encode_prompt("fox", len(tokenizer.encode_prompt("fox"))) == tokenizer.encode_prompt("fox")
+    with pytest.raises(TooManyTokens) as raised:
+        tokenizer.encode_prompt("fox", len(tokenizer.encode_prompt("fox")) - 1)
+    assert raised.value.count == len(tokenizer.encode_prompt("fox"))
     assert tokenizer.decode(tokenizer.encode_prompt("fox")) == "fox"
 
 
