@@ -105,14 +105,11 @@ def parse(data: bytes) -> Body:
         found_odd.append(name)
         return float(name)
 
+    loads = json.loads if len(data) <= INLINE_BYTES else patient_loads
     try:
-        if len(data) <= INLINE_BYTES:
-            value = json.loads(text, parse_constant=constant)
-        else:
-            value = patient_loads(text, constant)
+        value = loads(text, parse_constant=constant)
         if _spells_surrogate(text):
-            for string in strings(value):
-                string.encode("utf-8")
+            _encode_all(value)
     except UnicodeEncodeError:
         raise InvalidRequest("the body holds half of a surrogate pair, which is no character") from None
     except json.JSONDecodeError as error:
@@ -132,6 +129,12 @@ def _spells_surrogate(text: str) -> bool:
     """Whether a text has an escape of half of a surrogate pair, mostly of one that is whole."""
     starts = range(0, len(text), _WINDOW)
     return any(_SURROGATE.search(text, start, start + _WINDOW + 3) is not None for start in starts)
+
+
+def _encode_all(value: Any) -> None:
+    """Raise UnicodeEncodeError if a string in a value, however deep, has half of a surrogate pair."""
+    for string in strings(value):
+        string.encode("utf-8")
 
 
 def _holds_odd_number(value: Any) -> bool:
