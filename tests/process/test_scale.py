@@ -20,7 +20,13 @@ TWO_OF_EACH = ("--ingest-procs=2", "--output-procs=2", "--data-parallel-size=2")
 CAPACITY = 8 + 2 * 4
 """Choices that may run or wait: --max-queue, and what both engines run."""
 
-LONG = 4000
+LONG = 8000
+WORDS = "the quick brown fox jumps over a lazy dog " * 15_000
+LONG_PROMPTS = {
+    "text": ("/v1/completions", {"prompt": WORDS[:600_000]}),
+    "tokenize": ("/tokenize", {"prompt": WORDS[:600_000]}),
+    "ids": ("/v1/completions", {"prompt": [1234] * 2_000_000}),
+}
 PAIR = range(2)
 
 
@@ -72,6 +78,13 @@ class Stream:
     def _chunk(self) -> Any:
         return json.loads(next(line for line in self._lines if line).removeprefix("data: "))
 
+    def go_on(self) -> None:
+        """Wait for one more chunk."""
+        self._chunk()
+
+    def leave(self) -> None:
+        self._context.__exit__(None, None, None)
+
     def rest(self) -> list[str]:
         """What else comes: the finish reasons of all further chunks."""
         lines = [line.removeprefix("data: ") for line in self._lines if line]
@@ -106,6 +119,23 @@ def test_texts_and_sums(server: Server) -> None:
     assert sum(grown("detokenized_tokens_total", "output")) == sum(grown("generation_tokens_total", "scheduler"))
     assert [numbers["requests_admitted", f"ingest{one}"] for one in PAIR] == [0, 0]
     assert {"ingest0", "ingest1", "output0", "output1", "scheduler1"} <= server.children().keys()
+
+
+@pytest.mark.parametrize("kind", LONG_PROMPTS)
+def test_a_long_prompt_does_not_delay_a_stream(at: Connect, kind: str) -> None:
+    """While an ingest reads, tokenises or refuses a long prompt, a stream of the same ingest gets tokens."""
+    path, body = LONG_PROMPTS[kind]
+    client, content = at(0), json.dumps(body)
+    stream = Stream(at(0), [8], LONG)
+    with ThreadPoolExecutor(1) as pool:
+        answer = pool.submit(client.post, path, content=content)
+        meanwhile = 0
+        while not answer.done():
+            stream.go_on()
+            meanwhile += not answer.done()
+        stream.leave()
+    assert answer.result().status_code == (200 if path == "/tokenize" else 400)
+    assert meanwhile >= 4
 
 
 @pytest.mark.parametrize("owner", PAIR)
