@@ -1,8 +1,12 @@
 #!/usr/bin/env bash
 # Format, lint, types and tests, from a plain clone. With arguments: only pytest, with these arguments.
+# `clients`, with or without further ones: the tests with real clients, which have an environment of their own.
 set -euo pipefail
 source "$(dirname "$(readlink -f "${BASH_SOURCE[0]}")")/environment.sh"
 
+if [ "${1:-}" = clients ]; then
+    exec "$ROOT/tests/clients/run.sh" "${@:2}"
+fi
 ensure_environment dev,bench
 cd "$ROOT"
 if [ $# -gt 0 ]; then

@@ -1,31 +1,24 @@
 """What each token id of a model stands for, in bytes, and which ids are control tokens.
 
 Output needs no more than this to turn ids into text, so it is read straight from the model's files: GGUF
-metadata or a Hugging Face tokenizer.json. No tokenizer is built here. Two spellings of bytes exist in
-vocabularies: the byte alphabet of GPT-2 (openai/gpt-2, encoder.py, bytes_to_unicode) and that of
-SentencePiece ("▁" for a space, "<0x0A>" for a byte).
+metadata, a Hugging Face tokenizer.json or a SentencePiece tokenizer.model. No tokenizer is built here.
 """
 
 from __future__ import annotations
 
 import json
-import re
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from ..common.errors import ModelError
+from .byte_spelling import gpt2_bytes, sentencepiece_bytes
 from .gguf_file import GgufFile
-
-CONTROL, USER_DEFINED = 3, 4
-"""Token types of GGUF that are spelled as they are; ggml/docs/gguf.md, tokenizer.ggml.token_type."""
+from .sentencepiece_file import METASPACE, PieceType, SentencePieces, read_sentencepiece
 
 MAX_VOCAB = 1 << 24
 """Far above any model's; an id beyond it is damage, for which no memory is taken."""
-
-_METASPACE = "▁"
-_BYTE = re.compile(r"<0x([0-9A-Fa-f]{2})>")
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,9 +32,17 @@ class Vocabulary:
 def load_vocabulary(model: str) -> Vocabulary:
     """The vocabulary of a local model: a GGUF file or a Hugging Face folder. Raises ModelError."""
     path = Path(model)
-    if path.is_dir():
-        return json_vocabulary(read_json(path / "tokenizer.json"), path)
-    return gguf_vocabulary(GgufFile(path).metadata, path)
+    if not path.is_dir():
+        return gguf_vocabulary(GgufFile(path).metadata, path)
+    if (pieces := folder_pieces(path)) is not None:
+        return pieces_vocabulary(pieces)
+    return json_vocabulary(read_json(path / "tokenizer.json"), path)
+
+
+def folder_pieces(path: Path) -> SentencePieces | None:
+    """The SentencePiece model of a folder without a tokenizer.json. Raises ModelError."""
+    model = path / "tokenizer.model"
+    return read_sentencepiece(model) if model.exists() and not (path / "tokenizer.json").exists() else None
 
 
 def read_json(path: Path) -> Any:
@@ -58,20 +59,76 @@ def read_json(path: Path) -> Any:
 
 def gguf_vocabulary(metadata: dict[str, Any], path: Path) -> Vocabulary:
     """The vocabulary in the metadata of a GGUF file. Raises ModelError if it is of a kind not supported."""
+    if (pieces := gguf_pieces(metadata, path)) is not None:
+        return pieces_vocabulary(pieces)
     kind = metadata.get("tokenizer.ggml.model")
     if kind != "gpt2":
-        raise ModelError(f"{path} has a tokenizer of the kind {kind!r}, which is not supported yet")
-    tokens = _list_of(str, metadata, "tokenizer.ggml.tokens", path)
-    types = _list_of(int, metadata, "tokenizer.ggml.token_type", path) or [1] * len(tokens)
-    if not tokens or len(types) != len(tokens):
-        raise ModelError(f"{path} has {len(tokens)} tokens and {len(types)} token types")
+        raise ModelError(f"{path} has a tokenizer of the kind {kind!r}; supported are 'gpt2' and 'llama'")
+    tokens, types = _gguf_tokens(metadata, path)
+    whole = (PieceType.CONTROL, PieceType.USER_DEFINED)
+    return Vocabulary(
+        [token.encode() if kind in whole else gpt2_bytes(token) for token, kind in zip(tokens, types, strict=True)],
+        frozenset(token for token, kind in enumerate(types) if kind == PieceType.CONTROL),
+    )
+
+
+def gguf_pieces(metadata: dict[str, Any], path: Path) -> SentencePieces | None:
+    """The SentencePiece model in the metadata of a GGUF file, if its kind is "llama". Raises ModelError."""
+    if metadata.get("tokenizer.ggml.model") != "llama":
+        return None
+    tokens, types = _gguf_tokens(metadata, path)
+    scores = _list_of(float, metadata, "tokenizer.ggml.scores", path)
+    try:
+        return SentencePieces(
+            tokens,
+            scores,
+            types,
+            unigram=False,
+            space_first=bool(metadata.get("tokenizer.ggml.add_space_prefix", True)),
+            squeezes_spaces=bool(metadata.get("tokenizer.ggml.remove_extra_whitespaces", False)),
+            charsmap=b"",
+            special=gguf_special_tokens(metadata, tokens, path),
+        )
+    except ValueError as error:
+        raise ModelError(f"{path} is damaged: {error}") from None
+
+
+def pieces_vocabulary(pieces: SentencePieces) -> Vocabulary:
+    """The vocabulary of a SentencePiece model; its unknown token counts as a control token, as transformers has it."""
+    hidden = (PieceType.CONTROL, PieceType.UNKNOWN)
     return Vocabulary(
         [
-            token.encode() if kind in (CONTROL, USER_DEFINED) else _gpt2_bytes(token)
-            for token, kind in zip(tokens, types, strict=True)
+            text.encode() if kind in hidden else sentencepiece_bytes(text)
+            for text, kind in zip(pieces.texts, pieces.types, strict=True)
         ],
-        frozenset(token for token, kind in enumerate(types) if kind == CONTROL),
+        frozenset(token for token, kind in enumerate(pieces.types) if kind in hidden),
     )
+
+
+_GGUF_NAMES = {"bos": "bos", "eos": "eos", "unknown": "unk", "padding": "pad"}
+"""GGUF's names of special tokens, and those of templates."""
+
+
+def gguf_special_tokens(metadata: dict[str, Any], tokens: list[str], path: Path) -> dict[str, str]:
+    """The texts of bos_token and its like. Raises ModelError."""
+    found = {}
+    for long, short in _GGUF_NAMES.items():
+        token = metadata.get(f"tokenizer.ggml.{long}_token_id")
+        if token is None:
+            continue
+        if type(token) is not int or not 0 <= token < len(tokens):
+            raise ModelError(f"{path} has {token!r} for its {long} token, which is no token id")
+        found[f"{short}_token"] = tokens[token]
+    return found
+
+
+def _gguf_tokens(metadata: dict[str, Any], path: Path) -> tuple[list[str], list[int]]:
+    """The texts and the types of the tokens."""
+    tokens = _list_of(str, metadata, "tokenizer.ggml.tokens", path)
+    types = _list_of(int, metadata, "tokenizer.ggml.token_type", path) or [int(PieceType.NORMAL)] * len(tokens)
+    if not tokens or len(types) != len(tokens):
+        raise ModelError(f"{path} has {len(tokens)} tokens and {len(types)} token types")
+    return tokens, types
 
 
 def _list_of(kind: type, metadata: dict[str, Any], key: str, path: Path) -> list[Any]:
@@ -94,7 +151,8 @@ def json_vocabulary(spec: dict[str, Any], path: Path) -> Vocabulary:
         for text, token in entries:
             found[token] = to_bytes(text)
         for entry in added:
-            found[entry["id"]] = entry["content"].encode()
+            special = entry.get("special") or to_bytes is gpt2_bytes
+            found[entry["id"]] = (entry["content"] if special else entry["content"].replace(METASPACE, " ")).encode()
         return Vocabulary(found, frozenset(entry["id"] for entry in added if entry.get("special")))
     except (KeyError, TypeError, AttributeError, IndexError, ValueError) as error:
         raise ModelError(f"{path}/tokenizer.json is damaged: {type(error).__name__}: {error}") from None
@@ -112,9 +170,9 @@ def _spelling(spec: dict[str, Any], path: Path) -> Callable[[str], bytes]:
     """How this vocabulary spells bytes, which its decoder tells."""
     kinds = _kinds(spec.get("decoder"))
     if "ByteLevel" in kinds:
-        return _gpt2_bytes
+        return gpt2_bytes
     if "ByteFallback" in kinds or "Metaspace" in kinds:
-        return _sentencepiece_bytes
+        return sentencepiece_bytes
     raise ModelError(f"{path}/tokenizer.json has a decoder that is not supported yet: {', '.join(kinds) or 'none'}")
 
 
@@ -124,28 +182,3 @@ def _kinds(part: dict[str, Any] | None) -> list[str]:
         return []
     nested = part.get("decoders") or part.get("pretokenizers") or part.get("normalizers") or []
     return [part["type"], *(kind for inner in nested for kind in _kinds(inner))]
-
-
-def _gpt2_alphabet() -> dict[str, int]:
-    """GPT-2's letter for each byte: printable ones stand for themselves, the others begin at U+0100."""
-    printable = [*range(0x21, 0x7F), *range(0xA1, 0xAD), *range(0xAE, 0x100)]
-    others = [byte for byte in range(256) if byte not in printable]
-    letters = {chr(byte): byte for byte in printable}
-    return letters | {chr(256 + place): byte for place, byte in enumerate(others)}
-
-
-# As Latin-1 letters, so that str.translate and encode do the work: a table of 49,152 tokens takes 25 ms.
-_GPT2_TO_LATIN1 = {ord(letter): chr(byte) for letter, byte in _gpt2_alphabet().items()}
-
-
-def _gpt2_bytes(token: str) -> bytes:
-    text = token.translate(_GPT2_TO_LATIN1)
-    try:
-        return text.encode("latin-1")
-    except UnicodeEncodeError:  # not in the alphabet: a token that was added as plain text
-        return token.encode()
-
-
-def _sentencepiece_bytes(token: str) -> bytes:
-    match = _BYTE.fullmatch(token)
-    return bytes([int(match[1], 16)]) if match else token.replace(_METASPACE, " ").encode()

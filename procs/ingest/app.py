@@ -35,6 +35,7 @@ def application(service: Service) -> Starlette:
             Route(PATHS["completions"], Generate(service, "completions"), methods=["POST"]),
             Route(PATHS["chat"], Generate(service, "chat"), methods=["POST"]),
             Route("/v1/models", routes.models, methods=["GET"]),
+            Route("/v1/models/{name:path}", routes.model, methods=["GET"]),
             Route("/v1/requests/{id}/abort", routes.abort, methods=["POST"]),
             Route("/reset_prefix_cache", routes.reset_prefix_cache, methods=["POST"]),
             Route("/tokenize", routes.tokenize, methods=["POST"]),

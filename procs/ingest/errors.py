@@ -94,6 +94,21 @@ def model_not_found(name: str, served: Sequence[str]) -> Refusal:
     )
 
 
+def prompt_too_long(count: str, max_model_len: int, param: str) -> Refusal:
+    """The answer to a prompt that leaves no room for one token of output; `count` is its size in words.
+
+    Clients know this case, which another model might take, by the code or by words of the message: OpenAI's "maximum
+    context length" or "prompt is too long".
+    """
+    return Refusal(
+        400,
+        f"the prompt is too long: it has {count} tokens, and this model's maximum context length is {max_model_len} "
+        "tokens, of which one must be left",
+        param=param,
+        code="context_length_exceeded",
+    )
+
+
 def not_ready(status: str) -> Refusal:
     """The answer while the server starts, drains or lacks a process."""
     headers = (("Connection", "close"),) if status == "draining" else (("Retry-After", "1"),)

@@ -86,8 +86,6 @@ NOT_YET = (
     Field("function_call", None, "The older name of tool_choice.", routes=("chat",), neutral=("none",)),
     Field("chat_template", None, "Templates are not accepted from requests.", routes=("chat",)),
     Field("chat_template_kwargs", None, "Nor variables for the server's own.", routes=("chat",)),
-    Field("add_generation_prompt", None, "As in vLLM.", routes=("chat",), neutral=(True,)),
-    Field("continue_final_message", None, "As in vLLM.", routes=("chat",), neutral=(False,)),
     Field("modalities", None, "What the answer is made of.", routes=("chat",), neutral=(["text"],)),
     Field("audio", None, "How an answer sounds.", routes=("chat",)),
     *[Field(f"guided_{kind}", None, "vLLM's older name of structured_outputs.") for kind in GUIDED],
@@ -98,6 +96,30 @@ NOT_YET = (
     Field("truncate_prompt_tokens", None, "As in vLLM."),
 )
 """Fields that other servers have and that would change the answer, so they are not ignored."""
+
+FRAMING = (
+    Field(
+        "add_special_tokens",
+        Flag().schema(),
+        "The tokenizer's BOS token, if it has one, goes first. Without: in completions; in chat the template decides.",
+    ),
+    Field(
+        "add_generation_prompt",
+        Flag().schema(),
+        "The template begins the assistant's next message. Without: yes, unless the last one is continued.",
+        routes=("chat",),
+        neutral=(True,),
+    ),
+    Field(
+        "continue_final_message",
+        Flag().schema(),
+        "The last message is left open, and the text goes on with it.",
+        False,
+        routes=("chat",),
+        neutral=(False,),
+    ),
+)
+"""What stands around a prompt's text (framing.py)."""
 
 FIELDS = (
     Field("model", {"type": "string"}, "One of the names in /v1/models. Without: the first of them."),
@@ -127,6 +149,7 @@ FIELDS = (
         RULES["max_tokens"].schema(),
         "The newer name of max_tokens. If both are given they must be equal.",
     ),
+    *FRAMING,
     *SAMPLING,
     Field("best_of", Integer(1, MAX_CHOICES).schema(), "Must be the same as n."),
     Field("echo", Flag().schema(), "The text begins with the prompt.", False, ("completions",), (False,)),

@@ -20,6 +20,7 @@ from .body import Body, read_object
 from .choices import EncodedPrompt, add_choices
 from .errors import Refusal, as_refusal
 from .fields import Route
+from .framing import Framing, read_framing
 from .health import ModelLimits
 from .live import LiveRequest
 from .parameters import Parameters, read_parameters
@@ -64,7 +65,7 @@ class Generate:
 
     async def _admit(self, body: Body, parameters: Parameters, limits: ModelLimits, request_id: str) -> LiveRequest:
         table, params = self._service.table, parameters.sampling
-        prompts = self._prompts(body)
+        prompts, framing = self._prompts(body), read_framing(body, self._route == "chat")
         body.check_numbers()
         count = len(prompts) * params.n
         if count > table.capacity:
@@ -75,7 +76,7 @@ class Generate:
             grammar = await self._service.grammars.text(parameters.structure)
             encoded = []
             for prompt in prompts:
-                tokens = await self._encode(prompt, limits)
+                tokens = await self._encode(prompt, limits, framing)
                 encoded.append(EncodedPrompt(tokens, await self._digests(tokens, request.keys)))
                 if parameters.echo:
                     request.echoes.append(await self._service.prompts.shown(prompt))
@@ -104,15 +105,15 @@ class Generate:
             return [body.get("messages")]
         return read_prompts(body.get("prompt"))
 
-    async def _encode(self, prompt: Any, limits: ModelLimits) -> Tokens:
+    async def _encode(self, prompt: Any, limits: ModelLimits, framing: Framing) -> Tokens:
         prompts = self._service.prompts
         # A prompt that is longer than the ring could never be handed over.
         longest = min(limits.max_model_len, self._service.router.prompt_capacity + 1)
         if self._route == "chat":
-            return fitting(await prompts.of_messages(prompt, longest, longest - 1), longest, "messages")
+            return fitting(await prompts.of_messages(prompt, longest, framing, longest - 1), longest, "messages")
         if isinstance(prompt, list):
             return fitting(await prompts.of_ids(prompt, longest, limits.vocab_size), longest, "prompt")
-        return fitting(await prompts.of_text(prompt, longest, longest - 1), longest, "prompt")
+        return fitting(await prompts.of_text(prompt, longest, framing, longest - 1), longest, "prompt")
 
     async def _digests(self, tokens: Tokens, keys: CacheKeys) -> bytes:
         config = self._service.config

@@ -1,10 +1,10 @@
 """Keeping what people wrote apart from what the chat template wrote, so that only the latter has control tokens.
 
 A client's text that spells a control token is broken with a mark before it goes into the template: a
-Unicode noncharacter that the request does not contain. Wherever the template puts or copies the text, the
-spelling stays broken. The rendered prompt is then cut at the control tokens that are whole, which only
-the template can have written, and the marks are taken out of the text between them. A text that could
-become a control token together with the template's text beside it gets a mark at that side.
+Unicode noncharacter that the request does not contain, neither as it is nor as JSON escapes it. Wherever the
+template puts or copies the text, the spelling stays broken. The rendered prompt is then cut at the control tokens
+that are whole, which only the template can have written, and the marks are taken out of the text between them. A
+text that could become a control token together with the template's text beside it gets a mark at that side.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ class Separator:
                 part = part.lstrip()
             if place + 1 < len(parts) and self._by_text[parts[place + 1]].strip_left:
                 part = part.rstrip()
-            if text := part.replace(mark, ""):
+            if text := part.replace(mark, "").replace(_escaped(mark), ""):
                 yield text
 
     def _marked(self, message: Message, mark: str) -> Message:
@@ -106,12 +106,17 @@ def _either(patterns: Iterable[str]) -> str:
     return "|".join(patterns) or "(?!)"
 
 
+def _escaped(mark: str) -> str:
+    r"""The mark where a template writes JSON in ASCII: "\ufdd0"."""
+    return f"\\u{ord(mark):04x}"
+
+
 def _unused_mark(messages: Sequence[Message]) -> str:
     used: set[str] = set()
     for text in strings(messages):
         if not text.isascii():
             used.update(text)
     for mark in _MARKS:
-        if mark not in used:
+        if mark not in used and not any(_escaped(mark) in text for text in strings(messages)):
             return mark
     raise InvalidRequest("messages hold every one of U+FDD0..U+FDEF, which are no characters", "messages")

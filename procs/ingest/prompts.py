@@ -18,6 +18,8 @@ from ...common.errors import InvalidRequest
 from ...ipc.messages import CacheKeys
 from ...ipc.ring import Tokens
 from ..block_hash import chain
+from .errors import prompt_too_long
+from .framing import CHAT, TEXT, Framing
 from .literal import Separator
 from .messages import Message, read_messages, strings
 from .template import ChatTemplate
@@ -59,40 +61,46 @@ class Prompts:
     def close(self) -> None:
         self._workers.shutdown(wait=False, cancel_futures=True)
 
-    async def of_text(self, text: str, max_model_len: int, most: int | None = None) -> list[int]:
+    async def of_text(
+        self, text: str, max_model_len: int, framing: Framing = TEXT, most: int | None = None
+    ) -> list[int]:
         """The ids of a completion's prompt.
 
-        Raises InvalidRequest if the text is far too long, and if it has more than `most` ids.
+        Raises Refusal if the text is far too long, and if it has more than `most` ids.
         """
         self._check_size(len(text), max_model_len, "prompt")
         try:
-            return await self._run(len(text) <= INLINE_CHARS, lambda: self._tokenizer.encode_prompt(text, most))
+            return await self._run(
+                len(text) <= INLINE_CHARS, lambda: self._tokenizer.encode_prompt(text, framing.bos, most)
+            )
         except TooManyTokens as error:
-            raise too_long(str(error.count), max_model_len, "prompt") from None
+            raise prompt_too_long(str(error.count), max_model_len, "prompt") from None
 
     async def of_ids(self, ids: list[Any], max_model_len: int, vocab_size: int) -> list[int]:
-        """The ids that a client sent, checked. Raises InvalidRequest, also if there are too many."""
+        """The ids that a client sent, checked. Raises InvalidRequest, or Refusal if there are too many."""
         count = len(ids)
         if count >= max_model_len:
             await self._run(count <= INLINE_IDS, lambda: _empty(ids))
-            raise too_long(str(count), max_model_len, "prompt")
+            raise prompt_too_long(str(count), max_model_len, "prompt")
         return await self._run(count <= INLINE_IDS, lambda: check_ids(ids, vocab_size, "prompt"))
 
-    async def of_messages(self, value: Any, max_model_len: int, most: int | None = None) -> list[int]:
-        """The ids of a conversation, up to where the assistant speaks. As `of_text`."""
+    async def of_messages(
+        self, value: Any, max_model_len: int, framing: Framing = CHAT, most: int | None = None
+    ) -> list[int]:
+        """The ids of a conversation, up to where the assistant speaks. Raises InvalidRequest or Refusal."""
         if self._template is None:
             raise InvalidRequest("this model has no chat template; use /v1/completions", "messages")
         if isinstance(value, list) and len(value) >= max_model_len:
-            raise too_long(f"at least {len(value)}", max_model_len, "messages")
+            raise prompt_too_long(f"at least {len(value)}", max_model_len, "messages")
         few = not isinstance(value, list) or MESSAGE_CHARS * len(value) <= INLINE_CHARS
         messages = read_messages(value) if few else await self._run(False, lambda: read_messages(value))
         self._check_size(sum(len(message["content"]) for message in messages), max_model_len, "messages")
         template = self._template
         inline = few and sum(map(len, strings(messages))) + MESSAGE_CHARS * len(messages) <= INLINE_CHARS
         try:
-            return await self._run(inline, lambda: self._encode_messages(template, messages, most))
+            return await self._run(inline, lambda: self._encode_messages(template, messages, framing, most))
         except TooManyTokens as error:
-            raise too_long(f"at least {error.count}", max_model_len, "messages") from None
+            raise prompt_too_long(f"at least {error.count}", max_model_len, "messages") from None
 
     async def digests(self, tokens: Tokens, block_size: int, keys: CacheKeys) -> bytes:
         """The hashes of a prompt's full blocks, 32 bytes each (../block_hash.py)."""
@@ -114,28 +122,41 @@ class Prompts:
         """Token ids as a list in JSON."""
         return await self._run(len(ids) <= INLINE_IDS, lambda: _listed(ids))
 
-    def _encode_messages(self, template: ChatTemplate, messages: Sequence[Message], most: int | None) -> list[int]:
+    def _encode_messages(
+        self, template: ChatTemplate, messages: Sequence[Message], framing: Framing, most: int | None
+    ) -> list[int]:
         marked, mark = self._separator.mark(messages)
+        prompt = template.render(marked, framing.opens_answer)
+        if framing.continues:
+            prompt = _left_open(prompt, marked[-1]["content"])
         ids: list[int] = []
-        for part in self._separator.cut(template.render(marked), mark):
+        for part in self._separator.cut(prompt, mark):
             if isinstance(part, int):
                 ids.append(part)
             else:
                 ids += self._tokenizer.encode_text(part, first=not ids, most=most)
             if most is not None and len(ids) > most:
                 raise TooManyTokens(len(ids))
-        return ids
+        return self._tokenizer.encode_prompt("", framing.bos) + ids
 
     def _check_size(self, chars: int, max_model_len: int, param: str) -> None:
         """Refuse a text that its size alone shows to be too long; a character has at least one byte."""
         most = self._tokenizer.most_bytes(max_model_len)
         if chars > most:
-            raise too_long(f"at least {chars * max_model_len // most}", max_model_len, param)
+            raise prompt_too_long(f"at least {chars * max_model_len // most}", max_model_len, param)
 
     async def _run(self, inline: bool, work: Callable[[], _T]) -> _T:
         if inline:
             return work()
         return await asyncio.get_running_loop().run_in_executor(self._workers, work)
+
+
+def _left_open(prompt: str, last: str) -> str:
+    """A rendered conversation up to the end of its last message, which the template may have trimmed."""
+    for text in (last, last.rstrip(), last.strip()):
+        if text.strip() and (start := prompt.rfind(text)) >= 0:
+            return prompt[: start + len(text)]
+    raise InvalidRequest("the chat template does not show the last message, so it cannot be continued", "messages")
 
 
 def read_prompts(value: Any) -> list[Prompt]:
@@ -176,18 +197,10 @@ def _listed(ids: list[int]) -> str:
     return "[" + ",".join([",".join(map(str, piece)) for piece in pieces]) + "]"
 
 
-def too_long(count: str, max_model_len: int, param: str) -> InvalidRequest:
-    """A prompt that leaves no room for one token of output."""
-    return InvalidRequest(
-        f"the prompt has {count} tokens, and the model takes at most {max_model_len}, of which one must be left",
-        param,
-    )
-
-
 def fitting(ids: list[int], max_model_len: int, param: str) -> Tokens:
-    """The ids as an array. Raises InvalidRequest if there are none, or too many to generate a token after them."""
+    """The ids as an array. Raises InvalidRequest if there are none, Refusal if no token has room after them."""
     if not ids:
         raise InvalidRequest(f"{param} is empty: it has no token", param)
     if len(ids) >= max_model_len:
-        raise too_long(str(len(ids)), max_model_len, param)
+        raise prompt_too_long(str(len(ids)), max_model_len, param)
     return np.array(ids, np.int32)

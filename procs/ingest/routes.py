@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 
 from ...common.errors import InvalidRequest
 from ...common.types import Finish
+from .answers import to_json
 from .body import Body, parse, read_body, read_object
 from .errors import Refusal, quoted
+from .framing import read_framing
 from .metrics import CONTENT_TYPE, exposition
 from .openapi.document import document
 from .parameters import flag, refuse_templates
@@ -38,10 +42,17 @@ class Routes:
         return Response(exposition(self._service.board), media_type=CONTENT_TYPE)
 
     async def models(self, _: Request) -> Response:
-        length = self._service.limits().max_model_len
-        facts = {"object": "model", "created": self._service.started, "owned_by": "fourstroke", "max_model_len": length}
         names = self._service.config.served_model_names
-        return JSONResponse({"object": "list", "data": [{"id": name, **facts} for name in names]})
+        return JSONResponse({"object": "list", "data": [self._model(name) for name in names]})
+
+    async def model(self, http: Request) -> Response:
+        """One of them by its name, which may have slashes."""
+        return JSONResponse(self._model(self._service.served(http.path_params["name"])))
+
+    def _model(self, name: str) -> dict[str, Any]:
+        length = self._service.limits().max_model_len
+        facts = {"created": self._service.started, "owned_by": "fourstroke", "max_model_len": length}
+        return {"id": name, "object": "model", **facts}
 
     async def abort(self, http: Request) -> Response:
         """End a request by the id in its answer. Its client gets what there is."""
@@ -73,14 +84,16 @@ class Routes:
         if messages is not None:
             if prompt is not None:
                 raise InvalidRequest("prompt and messages are both given", "prompt")
-            tokens = await self._service.prompts.of_messages(messages, length)
+            tokens = await self._service.prompts.of_messages(messages, length, read_framing(body, chat=True))
         elif isinstance(prompt, str):
-            tokens = await self._service.prompts.of_text(prompt, length)
+            tokens = await self._service.prompts.of_text(prompt, length, read_framing(body, chat=False))
         else:
             raise InvalidRequest("prompt must be a string, unless there are messages", "prompt")
         listed = await self._service.prompts.listed(tokens)
-        answer = f'{{"tokens":{listed},"count":{len(tokens)},"max_model_len":{length}}}'
-        return Response(answer, media_type="application/json")
+        answer = f'{{"tokens":{listed},"count":{len(tokens)},"max_model_len":{length}'
+        if flag(body, "return_token_strs", False):
+            answer += f',"token_strs":{to_json(self._service.prompts.tokenizer.spellings(tokens))}'
+        return Response(answer + "}", media_type="application/json")
 
     async def detokenize(self, http: Request) -> Response:
         """Ids to text."""

@@ -50,12 +50,16 @@ class Service:
 
     def model_name(self, body: Body) -> str:
         """The served name that a request asks for, the first if it names none. Raises a 404 for any other."""
-        served = self.config.served_model_names
         name = body.get("model")
         if name is None:
-            return served[0]
+            return self.config.served_model_names[0]
         if not isinstance(name, str):
             raise InvalidRequest("model must be a string", "model")
+        return self.served(name)
+
+    def served(self, name: str) -> str:
+        """A name, if it is served. Raises a 404 if not."""
+        served = self.config.served_model_names
         if name not in served:
             raise model_not_found(name, served)
         return name

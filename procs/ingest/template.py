@@ -1,7 +1,8 @@
-"""The model's chat template, run in jinja2's sandbox as transformers runs it. Knows nothing of tokens.
+"""The model's chat template, run in a sandbox as transformers runs it. Knows nothing of tokens.
 
 Follows transformers/utils/chat_template_utils.py: the same options, filters and functions, so that a
-template renders here as it does there. The template is the model's, never a client's.
+template renders here as it does there. The template is the model's, never a client's, and yet it is bounded
+in time and memory (sandbox.py): models come from anywhere.
 """
 
 from __future__ import annotations
@@ -15,9 +16,10 @@ import jinja2
 from jinja2 import nodes
 from jinja2.ext import Extension, loopcontrols
 from jinja2.parser import Parser
-from jinja2.sandbox import ImmutableSandboxedEnvironment
 
 from ...common.errors import InvalidRequest, ModelError
+from .messages import strings
+from .sandbox import BoundedEnvironment
 
 _RENDER_ERRORS = (
     jinja2.TemplateError,
@@ -36,28 +38,44 @@ class ChatTemplate:
 
     def __init__(self, source: str, special_tokens: Mapping[str, str]) -> None:
         """`special_tokens` are variables of the template, "bos_token" and its like. Raises ModelError."""
-        environment = ImmutableSandboxedEnvironment(
-            trim_blocks=True, lstrip_blocks=True, extensions=[_Generation, loopcontrols]
-        )
-        environment.filters["tojson"] = _tojson
+        environment = BoundedEnvironment(trim_blocks=True, lstrip_blocks=True, extensions=[_Generation, loopcontrols])
+        environment.filters["tojson"] = environment.paid("tojson", _tojson)
         environment.globals["raise_exception"] = _raise_exception
         environment.globals["strftime_now"] = _strftime_now
         try:
             self._template = environment.from_string(source)
+        except RecursionError:
+            raise ModelError("the model's chat template is broken: it is too deeply nested") from None
         except jinja2.TemplateError as error:
             raise ModelError(f"the model's chat template is broken: {error}") from None
+        self._environment = environment
         self._special_tokens = dict(special_tokens)
+        self._knows_developer = "developer" in source
 
-    def render(self, messages: Sequence[Mapping[str, Any]]) -> str:
-        """The prompt of a conversation, up to where the assistant speaks. Raises InvalidRequest."""
+    def render(self, messages: Sequence[Mapping[str, Any]], opens_answer: bool = True) -> str:
+        """The prompt of a conversation; with `opens_answer` up to where the assistant speaks. Raises InvalidRequest.
+
+        The OpenAI API's newer name of the system role is "developer", which most templates were written without.
+        """
+        if not self._knows_developer:
+            messages = [_with_system_role(message) for message in messages]
+        self._environment.begin(sum(map(len, strings(messages))))
         try:
             return self._template.render(
-                messages=messages, tools=None, documents=None, add_generation_prompt=True, **self._special_tokens
+                messages=messages,
+                tools=None,
+                documents=None,
+                add_generation_prompt=opens_answer,
+                **self._special_tokens,
             )
         except _RENDER_ERRORS as error:
             raise InvalidRequest(
                 f"the model's chat template does not take these messages: {error}", "messages"
             ) from None
+
+
+def _with_system_role(message: Mapping[str, Any]) -> Mapping[str, Any]:
+    return {**message, "role": "system"} if message.get("role") == "developer" else message
 
 
 class _Generation(Extension):

@@ -208,9 +208,10 @@ class _Scratch:
         numbers_and_bytes = {
             "stream": (config.hidden_size, 4),
             "normed": (config.hidden_size, 2),
-            "mixed": (query, 2),
+            "attended": (query, 2),
             "gated": (config.intermediate_size, 2),
             "queries": (query, 2),
+            "mixed": (query, 2),
             "projected": (query + 2 * config.kv_heads * config.head_dim, 4),
         }
         self._bytes = [numbers * size for numbers, size in numbers_and_bytes.values()]

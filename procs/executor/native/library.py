@@ -66,7 +66,7 @@ class Step(ctypes.Structure):
             (name, c_void_p)
             for name in (
                 *("token", "position", "slot", "first", "count", "length", "table", "tile_row", "tile_first"),
-                *("hidden", "stream", "normed", "mixed", "gated", "queries", "projected"),
+                *("hidden", "stream", "normed", "attended", "gated", "queries", "mixed", "projected"),
             )
         ),
     )

@@ -87,6 +87,12 @@ _MODEL = _object(
     id=_STRING, object={"const": "model"}, created=_COUNT, owned_by=_STRING, max_model_len={**_COUNT, "minimum": 1}
 )
 
+
+def _tokens() -> Schema:
+    always = _object(tokens=_list(_COUNT), count=_COUNT, max_model_len=_COUNT)
+    return {**always, "properties": {**always["properties"], "token_strs": _list(_STRING)}}
+
+
 COMPONENTS: dict[str, Any] = {
     "Error": ERROR,
     "Usage": _USAGE,
@@ -94,8 +100,9 @@ COMPONENTS: dict[str, Any] = {
     "CompletionChunk": _chunk("completions", OBJECTS["completions"], {"text": _STRING}),
     "ChatCompletion": _whole("chat", {"message": _MESSAGE}),
     "ChatCompletionChunk": _chunk("chat", OBJECTS["chat"] + ".chunk", {"delta": _DELTA}),
-    "Models": _object(object={"const": "list"}, data=_list(_MODEL)),
-    "Tokens": _object(tokens=_list(_COUNT), count=_COUNT, max_model_len=_COUNT),
+    "Models": _object(object={"const": "list"}, data=_list(_ref("Model"))),
+    "Model": _MODEL,
+    "Tokens": _tokens(),
     "Text": _object(prompt=_STRING),
     "Aborted": _object(id=_STRING, status={"const": "aborted"}),
     "Reset": _object(status={"const": "reset"}),

@@ -67,6 +67,7 @@ _OPERATIONS = (
     _generating("completions", "createCompletion", "Completion"),
     _generating("chat", "createChatCompletion", "ChatCompletion"),
     _Operation("/v1/models", "get", "listModels", "The names that requests may use.", "Models", {}),
+    _Operation("/v1/models/{name}", "get", "getModel", "One of them.", "Model", {**_MODEL}),
     _Operation(
         "/v1/requests/{id}/abort",
         "post",
@@ -143,7 +144,7 @@ def _described(operation: _Operation, with_key: bool) -> dict[str, Any]:
 
 
 def _parameters(operation: _Operation) -> list[dict[str, Any]]:
-    names = [name for name in ("id",) if f"{{{name}}}" in operation.path]
+    names = [name for name in ("id", "name") if f"{{{name}}}" in operation.path]
     in_path = [{"name": name, "in": "path", "required": True, "schema": {"type": "string"}} for name in names]
     request_id = {"name": "X-Request-Id", "in": "header", "schema": {"type": "string"}}
     return [*in_path, {**request_id, "description": f"Echoed if it is {REQUEST_ID_PATTERN}, else replaced."}]

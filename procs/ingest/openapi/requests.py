@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from ....common.rules import Flag, Schema
-from ..fields import FIELDS, LOGPROBS, TOKENS, Field, Route
+from ..fields import FIELDS, FRAMING, LOGPROBS, TOKENS, Field, Route
 from ..messages import MESSAGES
 from ..parameters import TEMPLATES
 
@@ -32,6 +32,8 @@ def tokenize() -> Schema:
             "model": _nullable(_model()),
             "prompt": {"type": ["string", "null"]},
             "messages": _nullable(MESSAGES),
+            "return_token_strs": {**_nullable(Flag().schema()), "default": False},
+            **{field.name: _described(field, "chat") for field in FRAMING},
             **{name: {"type": "null", "description": _NOT_YET} for name in TEMPLATES},
         },
         "oneOf": [

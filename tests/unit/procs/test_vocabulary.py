@@ -9,7 +9,17 @@ from tokenizers import Tokenizer, models
 from fourstroke.common.errors import ModelError
 from fourstroke.procs.vocabulary import load_vocabulary
 
-from .tokenizer_files import CONTROL, byte_level, metaspace, write_folder, write_gguf
+from .tokenizer_files import (
+    CONTROL,
+    WORDS,
+    byte_level,
+    metaspace,
+    pieces,
+    pieces_file,
+    write_folder,
+    write_gguf,
+    write_gguf_pieces,
+)
 
 
 def test_folder_and_gguf_agree(tmp_path: Path) -> None:
@@ -32,6 +42,25 @@ def test_sentencepiece_spells_bytes_and_spaces(tmp_path: Path) -> None:
     found = load_vocabulary(str(write_folder(tmp_path / "model", metaspace()))).token_bytes
     assert found[1:257] == [bytes([byte]) for byte in range(256)]
     assert found[257:] == [b" ", b"a", b"b", b" a", b" b", b"ab", b" ab"]
+
+
+def test_sentencepiece_from_either_file(tmp_path: Path) -> None:
+    """A tokenizer.model and GGUF metadata give the same bytes; the unknown token is hidden like a control token."""
+    (tmp_path / "model").mkdir()
+    (tmp_path / "model" / "tokenizer.model").write_bytes(pieces_file(pieces()))
+    folder = load_vocabulary(str(tmp_path / "model"))
+    assert folder == load_vocabulary(str(write_gguf_pieces(tmp_path / "model.gguf", pieces())))
+    assert folder.special_ids == {0, 1, 2}
+    assert folder.token_bytes[:3] == [b"<unk>", b"<s>", b"<|end|>"]
+    assert folder.token_bytes[3:260] == [*(bytes([byte]) for byte in range(256)), b"<tool>"]
+    assert folder.token_bytes[260:] == [word.replace("▁", " ").encode() for word in WORDS]
+
+
+def test_words_added_to_sentencepiece(tmp_path: Path) -> None:
+    """A word that was added with the lower block in it stands for spaces as well."""
+    tokenizer = metaspace()
+    tokenizer.add_tokens(["▁▁▁"])
+    assert load_vocabulary(str(write_folder(tmp_path / "model", tokenizer))).token_bytes[-1] == b"   "
 
 
 def test_ids_without_a_token_stand_for_nothing(tmp_path: Path) -> None:
@@ -58,7 +87,8 @@ def test_refusals(tmp_path: Path) -> None:
         (tmp_path / "bad", "damaged"),
         (tmp_path / "odd", "damaged"),
         (write_folder(tmp_path / "words", Tokenizer(models.WordLevel({"a": 0}, unk_token="a"))), "decoder"),
-        (write_gguf(tmp_path / "spm.gguf", byte_level(), "default", kind="llama"), "'llama'.*not supported yet"),
+        (write_gguf(tmp_path / "t5.gguf", byte_level(), "default", kind="t5"), "'t5'.*supported are"),
+        (write_gguf(tmp_path / "bare.gguf", byte_level(), "default", kind="llama"), "0 scores"),
     ]:
         with pytest.raises(ModelError, match=words):
             load_vocabulary(str(folder))

@@ -138,17 +138,6 @@ static Cached cached_of(const Decoder *decoder, const Layer *layer, const Step *
     };
 }
 
-/* What a query gets: number `place` of all tokens' heads. */
-static void put_mixed(const Decoder *decoder, const Step *step, long place, const Running *running, int query) {
-    const int dim = decoder->head_dim, inputs = decoder->heads * dim, token = (int)(place / decoder->heads);
-    const int block = token / COLUMNS, first = (int)(place % decoder->heads) * dim;
-    bf16 numbers[MOST_DIM];
-    for (int i = 0; i < dim; i += LANES)
-        store_bf16(numbers + i, load(&running->mixed[query][i]) / running->sums[query]);
-    right_put_run(step->mixed + (long)block * COLUMNS * inputs, inputs, columns_of(step->tokens, block),
-                  token % COLUMNS, first, numbers, dim);
-}
-
 /* The queries of a piece: number n of a row is token n / shared, head n % shared of those that share a key head. */
 static void take_piece(const Decoder *decoder, const Step *step, int item, const Cached *cached, const Cached *next) {
     const int dim = decoder->head_dim, shared = decoder->heads / decoder->kv_heads, kv_head = item % decoder->kv_heads;
@@ -161,8 +150,8 @@ static void take_piece(const Decoder *decoder, const Step *step, int item, const
     for (int q = 0; q < queries; q++) {
         const long token = (first + q) / shared, head = kv_head * shared + (first + q) % shared;
         visible[q] = step->length[row] - step->count[row] + token + 1;
-        place[q] = (step->first[row] + token) * decoder->heads + head;
-        memcpy(query + q * dim, step->queries + place[q] * dim, (size_t)dim * sizeof(bf16));
+        place[q] = ((step->first[row] + token) * decoder->heads + head) * dim;
+        memcpy(query + q * dim, step->queries + place[q], (size_t)dim * sizeof(bf16));
         running.sums[q] = 0;
         running.most[q] = -INFINITY;
         memset(running.mixed[q], 0, (size_t)dim * sizeof(float));
@@ -170,7 +159,8 @@ static void take_piece(const Decoder *decoder, const Step *step, int item, const
     memset(query + queries * dim, 0, (size_t)(QUERIES - queries) * dim * sizeof(bf16));
     attend_piece(cached, next, queries, dim, query, visible, 1.0f / sqrtf((float)dim), &running);
     for (int q = 0; q < queries; q++)
-        put_mixed(decoder, step, place[q], &running, q);
+        for (int i = 0; i < dim; i += LANES)
+            store_bf16(step->mixed + place[q] + i, load(&running.mixed[q][i]) / running.sums[q]);
 }
 
 void attend(const Decoder *decoder, const Layer *layer, const Step *step, int members, atomic_int *counter) {

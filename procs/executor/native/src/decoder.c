@@ -3,7 +3,7 @@
 
 #include <stdlib.h>
 
-enum { KERNELS = 8 }; /* in a layer */
+enum { KERNELS = 9 }; /* in a layer */
 
 typedef struct {
     const Decoder *decoder;
@@ -17,30 +17,30 @@ static void run_layer(const Run *run, const Layer *layer, const Weight *next, at
     const Decoder *decoder = run->decoder;
     const Step *step = run->step;
     const int tokens = step->tokens, hidden = decoder->hidden, members = team_members(run->team);
-    const int projected = (decoder->heads + 2 * decoder->kv_heads) * decoder->head_dim;
-    const Projection query_key_value = {
-        &layer->query_key_value, &layer->output, tokens, EPILOGUE_STORE, projected, step->normed, step->projected};
-    const Projection output = {&layer->output, &layer->gate_up, tokens,      EPILOGUE_ADD,
-                               hidden,         step->mixed,     step->stream};
-    const Projection gate_up = {&layer->gate_up, &layer->down, tokens,     EPILOGUE_GATE,
-                                decoder->inner,  step->normed, step->gated};
-    const Projection down = {&layer->down, next, tokens, EPILOGUE_ADD, hidden, step->gated, step->stream};
+    const int query = decoder->heads * decoder->head_dim, projected = query + 2 * decoder->kv_heads * decoder->head_dim;
+    const Weight *weights[] = {&layer->query_key_value, &layer->output, &layer->gate_up, &layer->down, next};
 
     rms_norm(tokens, hidden, step->stream, layer->attention_norm, decoder->epsilon, step->normed, counter++);
     team_meet(run->team);
-    project(&query_key_value, members, counter++);
+    project(&(Projection){weights[0], weights[1], tokens, EPILOGUE_STORE, projected, step->normed, step->projected},
+            members, counter++);
     team_meet(run->team);
     rotate_and_write(decoder, layer, step, counter++);
     team_meet(run->team);
     attend(decoder, layer, step, members, counter++);
     team_meet(run->team);
-    project(&output, members, counter++);
+    right_side(tokens, query, step->mixed, step->attended, counter++);
+    team_meet(run->team);
+    project(&(Projection){weights[1], weights[2], tokens, EPILOGUE_ADD, hidden, step->attended, step->stream}, members,
+            counter++);
     team_meet(run->team);
     rms_norm(tokens, hidden, step->stream, layer->mlp_norm, decoder->epsilon, step->normed, counter++);
     team_meet(run->team);
-    project(&gate_up, members, counter++);
+    project(&(Projection){weights[2], weights[3], tokens, EPILOGUE_GATE, decoder->inner, step->normed, step->gated},
+            members, counter++);
     team_meet(run->team);
-    project(&down, members, counter++);
+    project(&(Projection){weights[3], weights[4], tokens, EPILOGUE_ADD, hidden, step->gated, step->stream}, members,
+            counter++);
     team_meet(run->team);
 }
 

@@ -38,8 +38,8 @@ typedef struct {
     const int32_t *tile_row, *tile_first;   /* pieces of attention: a row, and its first query of 16 */
     float *hidden;                          /* [tokens, hidden]: the result */
     float *stream;                          /* room for the step's tokens, and 16 numbers more */
-    bf16 *normed, *mixed, *gated;           /* right sides: room for the step's tokens */
-    bf16 *queries;                          /* [tokens, heads, head_dim] */
+    bf16 *normed, *attended, *gated;        /* right sides: room for the step's tokens; attended: of mixed */
+    bf16 *queries, *mixed;                  /* [tokens, heads, head_dim] */
     float *projected;                       /* [tokens, outputs of query_key_value] */
 } Step;
 
@@ -67,7 +67,8 @@ void embed(const Decoder *decoder, const Step *step, atomic_int *counter);
 void stream_put(int tokens, int size, const float *rows, float *stream, int block);
 void stream_take(int tokens, int size, const float *stream, float *rows, int block);
 
-void right_from_rows(int tokens, int inputs, const bf16 *rows, bf16 *right);
+/* The right side of rows [tokens, inputs]. */
+void right_side(int tokens, int inputs, const bf16 *rows, bf16 *right, atomic_int *counter);
 
 /* The right side of stream / rms(stream) * weight (Zhang and Sennrich 2019). */
 void rms_norm(int tokens, int size, const float *stream, const float *weight, float epsilon, bf16 *right,
@@ -76,5 +77,5 @@ void rms_norm(int tokens, int size, const float *stream, const float *weight, fl
 /* Turn queries and keys (Su et al. 2021, halves as in Hugging Face), and put keys and values into their slots. */
 void rotate_and_write(const Decoder *decoder, const Layer *layer, const Step *step, atomic_int *counter);
 
-/* The right side of causal attention of step->queries to the rows' cached tokens. `members` share the work. */
+/* step->mixed = causal attention of step->queries to the rows' cached tokens. `members` share the work. */
 void attend(const Decoder *decoder, const Layer *layer, const Step *step, int members, atomic_int *counter);

@@ -53,9 +53,7 @@ static void put_gated(float *gate, const float *up, int inputs, int columns, int
         store(gate + i, x / (1.0f + exponential(-x)) * load(up + i));
     }
     if (columns == 1) {
-        bf16 numbers[LANES];
-        store_bf16(numbers, load(gate));
-        right_put_run(right, inputs, 1, 0, panel * LANES, numbers, LANES);
+        store_bf16(right + panel * LANES, load(gate));
         return;
     }
     for (int output = 0; output < LANES; output += 2)

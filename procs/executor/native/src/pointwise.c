@@ -26,24 +26,27 @@ void stream_take(int tokens, int size, const float *stream, float *rows, int blo
     }
 }
 
-/* The right side of tokens' rows [tokens, inputs], for tests: the kernels make theirs as they compute. */
-void right_from_rows(int tokens, int inputs, const bf16 *rows, bf16 *right) {
-    for (int token = 0; token < tokens; token++)
-        right_put_run(right + (long)(token / COLUMNS) * COLUMNS * inputs, inputs, columns_of(tokens, token / COLUMNS),
-                      token % COLUMNS, 0, rows + (long)token * inputs, inputs);
+void right_side(int tokens, int inputs, const bf16 *rows, bf16 *right, atomic_int *counter) {
+    for (int block; (block = next_item(counter, blocks_of(tokens))) >= 0;) {
+        const long at = (long)block * COLUMNS * inputs;
+        right_from_rows(right + at, inputs, columns_of(tokens, block), rows + at);
+    }
 }
 
+/* Whole blocks: tokens of a block share cache lines, which should not travel between cores. */
 void embed(const Decoder *decoder, const Step *step, atomic_int *counter) {
     const int size = decoder->hidden;
-    for (int token; (token = next_item(counter, step->tokens)) >= 0;) {
-        const int block = token / COLUMNS, columns = columns_of(step->tokens, block);
-        const bf16 *from = decoder->embedding + step->token[token] * size;
-        float *to = step->stream + (long)block * COLUMNS * size + token % COLUMNS;
+    for (int block; (block = next_item(counter, blocks_of(step->tokens))) >= 0;) {
+        const int columns = columns_of(step->tokens, block);
+        const int64_t *token = step->token + block * COLUMNS;
+        float *to = step->stream + (long)block * COLUMNS * size;
         for (int i = 0; i < size; i += LANES) {
-            float numbers[LANES];
-            store(numbers, from_bf16(from + i));
+            f32x16 numbers[LANES] = {};
+            for (int column = 0; column < columns; column++)
+                numbers[column] = from_bf16(decoder->embedding + token[column] * size + i);
+            transpose(numbers);
             for (int j = 0; j < LANES; j++)
-                to[(i + j) * columns] = numbers[j];
+                store_some(to + (i + j) * columns, numbers[j], columns);
         }
     }
 }
@@ -62,11 +65,8 @@ static void norm_one(int size, const float *stream, const float *weight, float e
     for (int i = 0; i < size; i += LANES)
         squares += load(stream + i) * load(stream + i);
     const f32x16 scale = splat(1.0f / sqrtf(sum(squares) / (float)size + epsilon));
-    for (int i = 0; i < size; i += LANES) {
-        bf16 numbers[LANES];
-        store_bf16(numbers, load(stream + i) * scale * load(weight + i));
-        right_put_run(right, size, 1, 0, i, numbers, LANES);
-    }
+    for (int i = 0; i < size; i += LANES)
+        store_bf16(right + i, load(stream + i) * scale * load(weight + i));
 }
 
 static void norm_block(int size, int columns, const float *stream, const float *weight, float epsilon, bf16 *right) {

@@ -2,7 +2,7 @@
  *
  * In linear projections weights are the left side: tiles of 16 outputs x 32 inputs, row by row, 1 KiB; those of two
  * panels of 16 outputs by turns. Tokens are the right side, in blocks of up to 16, columns of the product. How a block
- * lies in memory is this file's secret: right_put and right_put_run know. In attention (tile_panels, tile_halves)
+ * lies in memory is this file's secret: right_put and right_from_rows know. In attention (tile_panels, tile_halves)
  * queries are the left side and what is cached is the right one: see attention.c.
  *
  * A column of the result depends on its own column of the right side only, and is summed in the same order whatever the
@@ -32,19 +32,18 @@ static inline int columns_of(int tokens, int block) {
     return left < 0 ? 0 : left < COLUMNS ? left : COLUMNS;
 }
 
-/* The right side of a block: of `columns` tokens, [inputs] numbers each. Numbers 2 pair, 2 pair + 1 of all its columns
- * ... */
+/* The right side of a block of `columns` tokens, `inputs` numbers each; of one token it is its numbers in their order.
+ * right_put: numbers 2 pair and 2 pair + 1 of all columns. right_from_rows: all of it, from [columns, inputs]. */
 static inline void right_put(bf16 *right, int inputs, int columns, int pair, f32x16 even, f32x16 odd);
-/* ... and `count` numbers of one column, `count` and `first` even. */
-static inline void right_put_run(bf16 *right, int inputs, int columns, int column, int first, const bf16 *numbers,
-                                 int count);
+static inline void right_from_rows(bf16 *right, int inputs, int columns, const bf16 *rows);
 
 /* A thread calls this before the first product of a kernel: tile_setup before products of blocks with so many columns,
  * and tile_setup_half before tile_panels and tile_halves of so many rows: 1..16. */
 static inline void tile_setup(Columns columns);
 static inline void tile_setup_half(int rows);
 
-/* A thread calls this when it will multiply nothing for a while: its tiles need not be saved when another gets its core.
+/* A thread calls this when it will multiply nothing for a while: its tiles need not be saved when another gets its
+ * core.
  */
 static inline void tile_release(void);
 

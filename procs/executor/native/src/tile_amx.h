@@ -6,7 +6,7 @@
 
 /* Tiles that are multiplied while the next ones are dequantized, and those of a block that stay in the first cache,
  * which two threads may share. */
-enum { TILES_AT_ONCE = 1, TILES_CACHED = 9 };
+enum { TILES_AT_ONCE = 2, TILES_CACHED = 9 };
 
 typedef struct {
     uint8_t palette, start_row, reserved[14];
@@ -43,15 +43,15 @@ static inline void right_put(bf16 *right, int inputs, int columns, int pair, f32
     store_bf16_pairs(right + 2 * pair * columns, even, odd, columns);
 }
 
-static inline void right_put_run(bf16 *right, int inputs, int columns, int column, int first, const bf16 *numbers,
-                                 int count) {
-    (void)inputs;
-    bf16 *to = right + first * columns + 2 * column;
-    if (columns == 1)
-        memcpy(to, numbers, (size_t)count * sizeof(bf16));
-    else
-        for (int i = 0; i < count; i += 2)
-            memcpy(to + i * columns, numbers + i, 2 * sizeof(bf16));
+static inline void right_from_rows(bf16 *right, int inputs, int columns, const bf16 *rows) {
+    for (int input = 0; input < inputs; input += TILE_INNER, right += TILE_INNER * columns) {
+        f32x16 pairs[LANES] = {}; /* each lane two numbers of bfloat16 */
+        for (int column = 0; column < columns; column++)
+            memcpy(&pairs[column], rows + (long)column * inputs + input, sizeof pairs[0]);
+        transpose(pairs);
+        for (int pair = 0; pair < LANES; pair++)
+            store_some((float *)right + pair * columns, pairs[pair], columns);
+    }
 }
 
 struct TileSums {

@@ -17,10 +17,8 @@ static inline void right_put(bf16 *right, int inputs, int columns, int pair, f32
         memcpy(right + (long)column * inputs + 2 * pair, pairs + 2 * column, 2 * sizeof(bf16));
 }
 
-static inline void right_put_run(bf16 *right, int inputs, int columns, int column, int first, const bf16 *numbers,
-                                 int count) {
-    (void)columns;
-    memcpy(right + (long)column * inputs + first, numbers, (size_t)count * sizeof(bf16));
+static inline void right_from_rows(bf16 *right, int inputs, int columns, const bf16 *rows) {
+    memcpy(right, rows, (size_t)columns * inputs * sizeof(bf16));
 }
 
 /* sums[lane] += the products of pair `lane` of both */

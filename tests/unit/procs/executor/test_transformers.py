@@ -5,12 +5,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from transformers import LlamaConfig, LlamaForCausalLM
 
-from fourstroke.procs.executor.weights.checkpoint import open_checkpoint
 from fourstroke.procs.gguf_file import GgufFile
 
 from .driver import Driver, executor_config, record_logits
+from .transformers_model import transformers_model
 
 TOKENS = 32
 TEXTS = [
@@ -42,30 +41,6 @@ def prompts(model_path: Path) -> list[list[int]]:
     """Token ids of the texts: words that are one token each, the others left out; so lengths differ."""
     ids = {token: index for index, token in enumerate(GgufFile(model_path).metadata["tokenizer.ggml.tokens"])}
     return [[ids[f"Ġ{word}"] for word in text.split() if f"Ġ{word}" in ids] for text in TEXTS]
-
-
-def transformers_model(path: Path) -> LlamaForCausalLM:
-    """The file's weights in transformers' own model, in float32; no token ends its texts."""
-    checkpoint = open_checkpoint(path)
-    facts = checkpoint.config
-    config = LlamaConfig(
-        vocab_size=facts.vocab_size,
-        hidden_size=facts.hidden_size,
-        intermediate_size=facts.intermediate_size,
-        num_hidden_layers=facts.layers,
-        num_attention_heads=facts.heads,
-        num_key_value_heads=facts.kv_heads,
-        max_position_embeddings=facts.max_position,
-        rms_norm_eps=facts.rms_norm_eps,
-        rope_parameters={"rope_type": "default", "rope_theta": facts.rope_theta},
-        tie_word_embeddings=True,
-        eos_token_id=None,
-        bos_token_id=None,
-    )
-    model = LlamaForCausalLM(config)
-    weights = {name: checkpoint.read(name) for name in checkpoint.shapes}
-    model.load_state_dict(weights | {"lm_head.weight": weights["model.embed_tokens.weight"]})
-    return model.eval()
 
 
 @pytest.fixture(scope="module")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import json
+import re
 from typing import Any
 
 import httpx
@@ -24,7 +25,8 @@ class Contract:
     def check(self, response: httpx.Response) -> None:
         """Assert that an answer is one that the description has for its request."""
         request = response.request
-        path = "/v1/requests/{id}/abort" if request.url.path.endswith("/abort") else request.url.path
+        path = re.sub("(?<=^/v1/models/).*", "{name}", request.url.path)
+        path = re.sub("(?<=^/v1/requests/).*(?=/abort$)", "{id}", path)
         operation = self.document["paths"].get(path, {}).get(request.method.lower())
         assert response.headers["x-request-id"]
         if operation is None:

@@ -326,10 +326,13 @@ def test_empty_prompt(tmp_path: Path, prompt: Any) -> None:
 
 @PATHS
 def test_prompt_that_is_too_long(around: Surroundings, path: str) -> None:
-    """A prompt that leaves no room is refused with both numbers; one that leaves room for a token gets it."""
+    """A prompt that leaves no room is refused with both numbers and the OpenAI API's code; one that leaves room for
+    a token gets it.
+    """
     words = "word " * MAX_MODEL_LEN
     found = error(post(around, path, prompt=words, messages=[{"role": "user", "content": words}]), 400)
     assert str(MAX_MODEL_LEN) in found["message"]
+    assert found["code"] == "context_length_exceeded"
     ids = [5] * MAX_MODEL_LEN
     assert str(MAX_MODEL_LEN) in error(post(around, COMPLETIONS, prompt=ids), 400)["message"]
     answer = post(around, COMPLETIONS, prompt=ids[:-1], max_tokens=50).json()
@@ -343,6 +346,8 @@ def test_models(around: Surroundings, path: str) -> None:
     listed = asyncio.run(_get(around, "/v1/models")).json()["data"]
     assert [entry["id"] for entry in listed] == names
     assert {entry["max_model_len"] for entry in listed} == {MAX_MODEL_LEN}
+    assert [asyncio.run(_get(around, f"/v1/models/{name}")).json() for name in names] == listed
+    assert error(asyncio.run(_get(around, "/v1/models/a/b")), 404)["code"] == "model_not_found"
     for name, shown in [*zip(names, names, strict=True), (None, "tiny")]:
         assert post(around, path, model=name).json()["model"] == shown
     for name in ["nope", "", "TINY", "../tiny", "é\0\n", "x" * 10**6]:
@@ -581,11 +586,50 @@ def test_tokens_round_trip(around: Surroundings, text: str) -> None:
         assert around.engine.prompts == [found["tokens"]]
 
 
-def test_tokens_of_messages(around: Surroundings) -> None:
-    """/tokenize of messages gives the ids that a chat request has."""
-    found = post(around, "/tokenize", **HI[CHAT]).json()
-    post(around, CHAT)
+TURNS = [{"role": "user", "content": "Hi <s>"}, {"role": "assistant", "content": "Well, "}]
+
+
+@pytest.mark.parametrize("add_bos", [False, True])
+@pytest.mark.parametrize(
+    "path, fields",
+    [
+        *((COMPLETIONS, {"add_special_tokens": value}) for value in (None, False, True)),
+        *((CHAT, {"add_special_tokens": value}) for value in (None, False, True)),
+        *((CHAT, {"add_generation_prompt": value, "messages": TURNS}) for value in (None, False, True)),
+        (CHAT, {"continue_final_message": True, "messages": TURNS}),
+        (CHAT, {"continue_final_message": True, "add_generation_prompt": False, "messages": TURNS}),
+    ],
+    ids=str,
+)
+def test_tokens_are_those_of_a_request(tmp_path: Path, add_bos: bool, path: str, fields: dict[str, Any]) -> None:
+    """/tokenize gives the ids that the request would have, and as many as its usage says."""
+    around = Surroundings(tmp_path / "model", add_bos=add_bos)
+    found = post(around, "/tokenize", **{**HI[path], **fields}).json()
+    usage = post(around, path, **fields).json()["usage"]
     assert around.engine.prompts == [found["tokens"]]
+    assert usage["prompt_tokens"] == found["count"] == len(found["tokens"])
+
+
+def test_framing_changes_the_tokens(tmp_path: Path) -> None:
+    """BOS, the assistant's turn and an open last message are there, or not, as asked for."""
+    around = Surroundings(tmp_path / "model", add_bos=True)
+
+    def shown(**fields: Any) -> str:
+        tokens = post(around, "/tokenize", messages=TURNS, **fields).json()["tokens"]
+        return str(post(around, "/detokenize", tokens=[5, *tokens]).json()["prompt"])[1:]
+
+    closed = "<s>user\nHi <s><|end|><s>assistant\nWell, <|end|>"
+    assert shown() == shown(add_special_tokens=False) == closed + "<s>assistant\n"
+    assert shown(add_special_tokens=True) == "<s>" + closed + "<s>assistant\n"
+    assert shown(add_generation_prompt=False) == closed
+    assert shown(continue_final_message=True) == closed.removesuffix("<|end|>")
+
+
+def test_spelling_of_tokens(around: Surroundings) -> None:
+    """On request the ids come with what the vocabulary calls them."""
+    found = post(around, "/tokenize", prompt=" é", return_token_strs=True).json()
+    assert "".join(found["token_strs"]) == "ĠÃ©"
+    assert len(found["token_strs"]) == found["count"]
 
 
 @pytest.mark.parametrize(
@@ -595,6 +639,9 @@ def test_tokens_of_messages(around: Surroundings) -> None:
         ("/tokenize", {"prompt": 5}),
         ("/tokenize", {"prompt": "x", "messages": 5}),
         ("/tokenize", {"messages": HI[CHAT]["messages"], "chat_template": "x"}),
+        ("/tokenize", {"prompt": "x", "add_special_tokens": 1}),
+        ("/tokenize", {"messages": HI[CHAT]["messages"], "add_generation_prompt": "true"}),
+        ("/tokenize", HI[CHAT] | {"add_generation_prompt": True, "continue_final_message": True}),
         ("/detokenize", {}),
         ("/detokenize", {"tokens": ["x"]}),
         ("/detokenize", {"tokens": [10**6]}),

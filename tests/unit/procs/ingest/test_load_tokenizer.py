@@ -1,7 +1,6 @@
 """Making a tokenizer from files: both kinds of them agree, and nothing that a file holds is a traceback."""
 
 import json
-import re
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -12,36 +11,59 @@ from hypothesis import strategies as st
 
 from fourstroke.common.errors import ModelError
 from fourstroke.procs.ingest.load_tokenizer import load_tokenizer
+from fourstroke.procs.ingest.pre_tokenizers import SPLITTINGS
 
-from ..tokenizer_files import byte_level, damaged, metaspace, write_folder, write_gguf
+from ..tokenizer_files import (
+    byte_level,
+    damaged,
+    metaspace,
+    pieces,
+    pieces_file,
+    write_folder,
+    write_gguf,
+    write_gguf_pieces,
+)
+
+CUT = "don't I'LL 12345! \n  xY/\n"
 
 
 @pytest.mark.parametrize(
     "pre, words",
     [
-        ("gpt-2", ["do", "n't", " 12345", "!", " \n", " x"]),
-        ("default", ["do", "n't", " 12345", "!", " \n", " x"]),
-        ("smollm", ["do", "n't", " ", "1", "2", "3", "4", "5", "!", " \n", " x"]),
-        ("llama-bpe", ["don", "'t", " ", "123", "45", "!", " \n", " x"]),
-        ("qwen2", ["don", "'t", " ", "1", "2", "3", "4", "5", "!", " \n", " x"]),
+        ("gpt-2", ["don", "'t", " I", "'", "LL", " 12345", "!", " \n ", " xY", "/", "\n"]),
+        ("default", ["don", "'", "t", " I", "'", "LL", " ", "123", "45", "!", " \n ", " xY", "/", "\n"]),
+        ("falcon", ["don", "'", "t", " I", "'", "LL", " ", "123", "45", "!", " \n ", " xY", "/", "\n"]),
+        ("smollm", ["don", "'t", " I", "'", "LL", " ", *"12345", "!", " \n ", " xY", "/", "\n"]),
+        ("llama-bpe", ["don", "'t", " I", "'LL", " ", "123", "45", "!", " \n", " ", " xY", "/\n"]),
+        ("qwen2", ["don", "'t", " I", "'LL", " ", *"12345", "!", " \n", " ", " xY", "/\n"]),
+        ("qwen35", ["don", "'t", " I", "'LL", " ", *"12345", "!", " \n", " ", " xY", "/\n"]),
+        ("tekken", ["don", "'t", " I", "'LL", " ", *"12345", "!", " \n", " ", " x", "Y", "/\n"]),
+        ("gpt-4o", ["don't", " I'LL", " ", "123", "45", "!", " \n", " ", " x", "Y", "/\n"]),
+        ("deepseek-v3", ["don", "'t", " I", "'LL", " ", "123", "45", "!", " \n", " ", " xY", "/\n"]),
+        ("deepseek-coder", ["don", "'", "t", " I", "'", "LL", " ", *"12345", "!", " ", "\n", " ", " xY", "/", "\n"]),
     ],
 )
-def test_pre_tokenizers(tmp_path: Path, pre: str, words: list[str]) -> None:
-    """Each pre-tokenizer cuts a text where llama.cpp's of that name does: no token crosses a cut."""
-    tokenizer = load_tokenizer(str(write_gguf(tmp_path / "model.gguf", byte_level(), pre)))
-    text = "don't 12345! \n x"
-    cuts = {0}
-    for token in tokenizer.encode_text(text):
-        cuts.add(max(cuts) + len(tokenizer.token_bytes[token]))
-    expected = re.findall("|".join(map(re.escape, sorted(words, key=len, reverse=True))), text)
-    assert "".join(expected) == text
-    assert {sum(map(len, expected[:place])) for place in range(len(expected) + 1)} <= cuts
+def test_pre_tokenizers(pre: str, words: list[str]) -> None:
+    """Each pre-tokenizer cuts a text where llama.cpp's of that name does."""
+    found = SPLITTINGS[pre].pre_tokenizer().pre_tokenize_str(CUT)
+    assert [CUT[start:end] for _, (start, end) in found] == words
+    assert "".join(words) == CUT
 
 
 def test_unknown_pre_tokenizer(tmp_path: Path) -> None:
     """A pre-tokenizer that is not known is refused by name, not replaced by another."""
-    with pytest.raises(ModelError, match="'tekken'"):
-        load_tokenizer(str(write_gguf(tmp_path / "model.gguf", byte_level(), "tekken")))
+    with pytest.raises(ModelError, match=r"'kimi-k2'.*supported are .*llama-bpe"):
+        load_tokenizer(str(write_gguf(tmp_path / "model.gguf", byte_level(), "kimi-k2")))
+
+
+def test_no_pre_tokenizer(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    """A file that names none is old: it is read as llama.cpp reads it, and the log says so."""
+    path = write_gguf(tmp_path / "model.gguf", byte_level(), "default")
+    expected = load_tokenizer(str(path)).encode_text(CUT)
+    assert not caplog.records
+    path.write_bytes(path.read_bytes().replace(b"tokenizer.ggml.pre", b"tokenizer.ggml.prf"))
+    assert load_tokenizer(str(path)).encode_text(CUT) == expected
+    assert "no pre-tokenizer" in caplog.text
 
 
 def test_folder_and_gguf_agree(tmp_path: Path) -> None:
@@ -158,16 +180,43 @@ def test_damaged_metadata(tmp_path: Path, key: str, value: Any) -> None:
         load_tokenizer(str(path))
 
 
-@settings(deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
-@given(st.data())
-def test_flipped_bytes(tmp_path: Path, data: st.DataObject) -> None:
-    """Whatever byte of a GGUF file is another one, and wherever it ends, there is a tokenizer or a ModelError."""
-    path = tmp_path / "model.gguf"
-    if not path.exists():
-        write_gguf(path, byte_level(), "gpt-2")
-    broken = tmp_path / "broken.gguf"
-    broken.write_bytes(data.draw(damaged(path.read_bytes())))
+def test_normalisation_that_cannot_be_used(tmp_path: Path) -> None:
+    """What the library says of a part that it cannot use comes with the name of the file."""
+    (tmp_path / "tokenizer.model").write_bytes(pieces_file(pieces(charsmap=b"nonsense")))
+    with pytest.raises(ModelError, match=r"tokenizer\.model cannot be used: .*precompiled_charsmap"):
+        load_tokenizer(str(tmp_path))
+
+
+def _byte_level_file(path: Path) -> bytes:
+    return write_gguf(path, byte_level(), "gpt-2").read_bytes()
+
+
+def _pieces_gguf(path: Path) -> bytes:
+    return write_gguf_pieces(path, pieces()).read_bytes()
+
+
+def _bpe_model(path: Path) -> bytes:
+    return pieces_file(pieces())
+
+
+def _unigram_model(path: Path) -> bytes:
+    return pieces_file(pieces(unigram=True, squeezes_spaces=True))
+
+
+@pytest.mark.parametrize("make", [_byte_level_file, _pieces_gguf, _bpe_model, _unigram_model])
+@settings(max_examples=50, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(data=st.data())
+def test_flipped_bytes(tmp_path: Path, make: Callable[[Path], bytes], data: st.DataObject) -> None:
+    """Whatever byte of a file is another one, and wherever it ends, there is a tokenizer or a ModelError."""
+    whole = tmp_path / "whole"
+    if not whole.exists():
+        whole.write_bytes(make(tmp_path / "made.gguf"))
+    broken = tmp_path / ("broken.gguf" if whole.read_bytes().startswith(b"GGUF") else "broken/tokenizer.model")
+    broken.parent.mkdir(exist_ok=True)
+    broken.write_bytes(data.draw(damaged(whole.read_bytes())))
     try:
-        load_tokenizer(str(broken)).encode_prompt("The quick fox <s> 世界")
+        load_tokenizer(str(broken if broken.suffix == ".gguf" else broken.parent)).encode_prompt(
+            "The quick fox <s> 世界"
+        )
     except ModelError as error:
-        assert "broken.gguf" in str(error) or "control token" in str(error)
+        assert "broken" in str(error) or "control token" in str(error)

@@ -30,6 +30,14 @@ def test_environment(source: str, text: str) -> None:
     assert render(source) == text
 
 
+def test_developer_is_the_system_where_a_template_does_not_know_it() -> None:
+    """The newer name of the role gives the older one's prompt; a template that has the newer one gets it."""
+    roles = "{% for m in messages %}{{ m.role }} {% endfor %}"
+    messages = [{"role": role, "content": ""} for role in ("developer", "user", "system")]
+    assert ChatTemplate(roles, {}).render(messages) == "system user system "
+    assert ChatTemplate(roles + "{# developer #}", {}).render(messages) == "developer user system "
+
+
 @pytest.mark.parametrize(
     "source",
     [
@@ -48,6 +56,12 @@ def test_errors_are_the_requests(source: str) -> None:
     with pytest.raises(InvalidRequest) as raised:
         render(source)
     assert raised.value.param == "messages"
+
+
+def test_refusal_of_the_template() -> None:
+    """What a template says to a conversation that it does not take is what the client reads."""
+    with pytest.raises(InvalidRequest, match="roles must alternate"):
+        render("{{ raise_exception('roles must alternate') }}")
 
 
 def test_broken_template() -> None:

@@ -1,15 +1,19 @@
 """Text to ids: nothing is lost, nothing is added, and nobody can type a control token."""
 
+import json
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tokenizers import AddedToken, normalizers
 
 from fourstroke.procs.ingest.load_tokenizer import load_tokenizer
-from fourstroke.procs.ingest.tokenizer import ModelTokenizer, TooManyTokens
+from fourstroke.procs.ingest.space_before import take_space
+from fourstroke.procs.ingest.tokenizer import ModelTokenizer, SpaceBefore, TooManyTokens
 
-from ..tokenizer_files import byte_level, metaspace, write_folder, write_gguf
+from ..tokenizer_files import byte_level, metaspace, whole_words, write_folder, write_gguf
 
 # SmolLM2 has no token for these control characters nor for planes without characters; transformers drops them too.
 KNOWN = st.characters(exclude_categories=["Cs"], exclude_characters="\x04\x06\x13\x14\x16\x1d", max_codepoint=0x1FFFF)
@@ -80,11 +84,81 @@ def test_bos(tmp_path: Path) -> None:
     tokenizer = load_tokenizer(str(write_gguf(tmp_path / "model.gguf", byte_level(), "gpt-2")))
     assert tokenizer.encode_prompt("fox") == [0, *tokenizer.encode_text("fox")]
     assert tokenizer.encode_prompt("") == [0]
-    assert tokenizer.encode_prompt("fox", len(tokenizer.encode_prompt("fox"))) == tokenizer.encode_prompt("fox")
+    assert tokenizer.encode_prompt("fox", most=len(tokenizer.encode_prompt("fox"))) == tokenizer.encode_prompt("fox")
     with pytest.raises(TooManyTokens) as raised:
-        tokenizer.encode_prompt("fox", len(tokenizer.encode_prompt("fox")) - 1)
+        tokenizer.encode_prompt("fox", most=len(tokenizer.encode_prompt("fox")) - 1)
     assert raised.value.count == len(tokenizer.encode_prompt("fox"))
     assert tokenizer.decode(tokenizer.encode_prompt("fox")) == "fox"
+
+
+@pytest.mark.parametrize("text", ["@system", "@system@system", "a @system", "<s>@system<|end|>"])
+def test_control_token_that_is_a_word(tmp_path: Path, text: str) -> None:
+    """A model that takes whole words for tokens takes none for a control token."""
+    tokenizer = load_tokenizer(str(write_folder(tmp_path / "model", whole_words())))
+    ids = tokenizer.encode_text(text)
+    assert not tokenizer.special_ids.intersection(ids)
+    assert tokenizer.decode(ids) == text
+
+
+@pytest.mark.parametrize(
+    "flags", [{}, {"lstrip": True, "rstrip": True}, {"single_word": True}, {"normalized": True}], ids=str
+)
+@pytest.mark.parametrize("text", ["a  <X>  b", "<X>", " <X> ", "a<X><X>b"])
+def test_control_token_with_flags(tmp_path: Path, flags: dict[str, bool], text: str) -> None:
+    """However a control token is declared, a text that spells it keeps its letters and the white space around."""
+    model = byte_level()
+    model.normalizer = normalizers.NFC()
+    model.add_special_tokens([AddedToken("<X>", **{"normalized": False, **flags})])
+    tokenizer = load_tokenizer(str(write_folder(tmp_path / "model", model)))
+    ids = tokenizer.encode_text(text)
+    assert not tokenizer.special_ids.intersection(ids)
+    assert tokenizer.decode(ids) == text
+
+
+def test_control_token_that_normalisation_makes(tmp_path: Path) -> None:
+    """Letters that only become a control token's are no control token either."""
+    path = write_folder(tmp_path / "model", byte_level()) / "tokenizer.json"
+    spec = json.loads(path.read_text())
+    tokens = [["<s>", 0.0], ["<|end|>", 0.0], ["<unk>", -9.0], *([letter, -9.0] for letter in "<>s|end")]
+    spec["model"] = {"type": "Unigram", "unk_id": 2, "vocab": tokens, "byte_fallback": False}
+    spec |= {"normalizer": {"type": "NFKC"}, "pre_tokenizer": None}
+    path.write_text(json.dumps(spec))
+    tokenizer = load_tokenizer(str(path.parent))
+    assert tokenizer.encode_text("＜s＞<s>") == [3, 5, 4, 3, 5, 4]
+
+
+def test_truncation_and_padding(tmp_path: Path) -> None:
+    """What a tokenizer.json says of them is of its training: a prompt is never cut or filled up."""
+    model = byte_level()
+    plain = load_tokenizer(str(write_folder(tmp_path / "model", model))).encode_text("The quick brown fox")
+    model.enable_truncation(2)
+    model.enable_padding(length=64)
+    assert load_tokenizer(str(write_folder(tmp_path / "model", model))).encode_text("The quick brown fox") == plain
+
+
+@pytest.mark.parametrize(
+    "part, name",
+    [
+        ({"type": "Metaspace", "replacement": "▁", "prepend_scheme": "first", "split": False}, "FIRST"),
+        ({"type": "Metaspace", "replacement": "▁", "prepend_scheme": "always", "split": True}, "EVERY"),
+        ({"type": "Metaspace", "replacement": "▁", "prepend_scheme": "never", "split": False}, "NONE"),
+        ({"type": "Metaspace", "replacement": "▁", "add_prefix_space": True}, "EVERY"),
+        ({"type": "Metaspace", "replacement": "▁", "add_prefix_space": False}, "NONE"),
+        ({"type": "ByteLevel", "add_prefix_space": True, "trim_offsets": True}, "EVERY"),
+        ({"type": "ByteLevel", "add_prefix_space": False, "trim_offsets": True}, "NONE"),
+        ({"type": "Prepend", "prepend": "▁"}, "EVERY"),
+        ({"type": "Replace", "pattern": {"String": " "}, "content": "▁"}, "NONE"),
+    ],
+)
+@pytest.mark.parametrize("nested", [False, True])
+def test_ways_to_write_down_the_space(part: dict[str, Any], name: str, nested: bool) -> None:
+    """Wherever a tokenizer.json says that a space goes first, alone or among other steps, it is found and taken out."""
+    field, steps = (
+        ("normalizer", "normalizers") if part["type"] in ("Prepend", "Replace") else ("pre_tokenizer", "pretokenizers")
+    )
+    spec, found = take_space({field: {"type": "Sequence", steps: [part]} if nested else part})
+    assert found is SpaceBefore[name]
+    assert take_space(spec) == (spec, SpaceBefore.NONE)
 
 
 def test_space_before_the_first_text_alone(tmp_path: Path) -> None:

@@ -2,9 +2,11 @@
 
 from itertools import product
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from fourstroke.procs.output import stop_strings
 from fourstroke.procs.output.stop_strings import StopMatcher
 
 few_letters = st.text("ab", max_size=6)
@@ -62,6 +64,26 @@ def test_order_of_the_strings_does_not_matter(stops, order, text):
     """The same strings in another order give the same answer."""
     shuffled = [stops[place] for place in order if place < len(stops)]
     assert StopMatcher(stops, False).push(text, True) == StopMatcher(shuffled, False).push(text, True)
+
+
+@pytest.mark.parametrize("letters", ["a", "ab", "aab", "aaab"])
+def test_cost_of_a_letter_stays_flat(letters: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Over 100,000 letters the automaton of a string falls back at most once a letter, however much has matched."""
+    steps = 0
+
+    class Counting(tuple[int, ...]):
+        def __getitem__(self, place):
+            nonlocal steps
+            steps += 1
+            return super().__getitem__(place)
+
+    real = stop_strings._borders
+    monkeypatch.setattr(stop_strings, "_borders", lambda stop: Counting(real(stop)))
+    stops = [letters * 200 + "x", "a" * 1000 + "x", "b" + letters * 99 + "x"]
+    matcher = StopMatcher(stops, False)
+    for _ in range(100_000 // len(letters)):
+        matcher.push(letters, True)
+    assert steps <= 100_000 * len(stops)
 
 
 def test_longest_of_equal_ends():

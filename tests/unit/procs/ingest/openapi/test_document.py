@@ -19,6 +19,7 @@ from fourstroke.procs.ingest import body
 from fourstroke.procs.ingest.app import application
 from fourstroke.procs.ingest.body import Body, parse
 from fourstroke.procs.ingest.fields import BOTH, PATHS, Route
+from fourstroke.procs.ingest.framing import read_framing
 from fourstroke.procs.ingest.openapi.document import document
 from fourstroke.procs.ingest.openapi.requests import generating
 from fourstroke.procs.ingest.parameters import read_parameters
@@ -54,7 +55,7 @@ def test_served(tmp_path: Path) -> None:
 def test_all_routes(around: Surroundings) -> None:
     """Every route of the application is described with its method, and no other is."""
     described = {(path, method.upper()) for path, of in document(False)["paths"].items() for method in of}
-    routes = {(route.path, method) for route in application(around.service).routes for method in route.methods}
+    routes = {(route.path_format, method) for route in application(around.service).routes for method in route.methods}
     assert described == {(path, method) for path, method in routes if method != "HEAD"}
 
 
@@ -103,7 +104,9 @@ def test_what_is_not_described_is_refused(data: st.DataObject, route: Route, val
     name = data.draw(st.sampled_from(sorted(described.keys() - {"model", "prompt", "messages"})))
     if not Draft202012Validator(described[name]).is_valid(value):
         with pytest.raises(InvalidRequest) as caught:
-            read_parameters(Body({**NEEDED.get(name, {}), name: value}), route, 100)
+            body = Body({**NEEDED.get(name, {}), name: value})
+            read_parameters(body, route, 100)
+            read_framing(body, route == "chat")
         assert caught.value.param == name
 
 
