@@ -79,6 +79,10 @@ class Config:
     data_parallel_size: int = 1
     """How many engines serve, each with a copy of the model."""
 
+    ingest_procs: int = 1
+    output_procs: int = 1
+    """Processes that share the HTTP port, and processes that turn tokens into text; each serves all engines."""
+
     alignment: str = "off"
     """How the engines agree on when to prefill."""
 
@@ -114,6 +118,8 @@ class Config:
         _between("--scheduler-delay-factor", self.scheduler_delay_factor, 0, 1000)
         _between("--num-speculative-tokens", self.num_speculative_tokens, 0, 16)
         _between("--data-parallel-size", self.data_parallel_size, 1, 32)
+        _between("--ingest-procs", self.ingest_procs, 1, 64)
+        _between("--output-procs", self.output_procs, 1, 64)
         _between("--request-timeout", self.request_timeout_s, 0, 1 << 30)
         _between("--port", self.port, 0, 65535)
         _between("--block-size", self.block_size, 1, 1024)

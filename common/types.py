@@ -68,6 +68,11 @@ def role_of(name: str) -> str:
     return name.rstrip("0123456789")
 
 
+def number_of(name: str) -> int:
+    """The number in the name of a process."""
+    return int(name.removeprefix(role_of(name)))
+
+
 class Finish(enum.IntEnum):
     """Why a request ended. NONE means that it has not."""
 

@@ -46,6 +46,7 @@ COLUMNS: dict[str, tuple[Column, ...]] = {
         Column("http_requests", "counter", "HTTP requests to routes that generate"),
         Column("http_refused", "counter", "Requests to generate that were refused with a 4xx"),
         Column("requests_live", "gauge", "Choices that ingest is waiting for"),
+        Column("requests_admitted", "gauge", "These and those that are being tokenised: what --max-queue limits"),
         Column("prompt_ring_tokens", "gauge", "Tokens in the prompt ring"),
     ),
     "scheduler": _EVERY_ROLE

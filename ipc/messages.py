@@ -196,6 +196,25 @@ class ResetCache:
     ticket: bytes
 
 
+# Ingest to ingest
+
+
+@dataclass(frozen=True, slots=True)
+class AbortById:
+    """A client of the sender wants a request to end that is the receiver's. `number` is for the answer."""
+
+    number: int
+    request_id: str
+
+
+@dataclass(frozen=True, slots=True)
+class AbortAnswer:
+    """Whether there was such a request, which ends now."""
+
+    number: int
+    found: bool
+
+
 # Scheduler to executor, and back
 
 
@@ -465,6 +484,7 @@ class Drain:
 
 
 FROM_INGEST = (Submit, Abort, ResetCache)
+FROM_SIBLING = (AbortById, AbortAnswer)
 FROM_EXECUTOR = (Hello, StepDone, TransferReport)
 TO_EXECUTOR = (StepPlan, KvTransfer)
 
@@ -482,6 +502,8 @@ Message = (
     | KvBatch
     | Report
     | Drain
+    | AbortById
+    | AbortAnswer
 )
 Part = (
     Sampling

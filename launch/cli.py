@@ -89,7 +89,7 @@ def _serve(namespace: argparse.Namespace) -> None:
         config = dataclasses.replace(config, model=str(path), served_model_names=names)
         supervise(config, build(config, usable_cores()), listener, namespace.stop_on_eof)
     finally:
-        listening.close(listener)
+        listener.close()
 
 
 def _config(namespace: argparse.Namespace) -> Config:

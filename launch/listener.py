@@ -1,8 +1,14 @@
-"""The listening HTTP socket, bound by the launcher before anything is started and passed on to ingest.
+"""Where HTTP is listened for: one port or path, bound by the launcher before anything else and passed on to ingest.
 
 So a port that is taken is the first thing an operator hears about, and no client is refused while ingest
-loads its tokenizer: connections wait in the backlog. Here too: the limit on open files, of which each
-connection is one.
+loads its tokenizer: connections wait in the backlog.
+
+Several ingests have a socket each on the port (SO_REUSEPORT): the kernel deals connections out by a hash of their
+addresses, as evenly as chance does. From one socket for all, whoever wakes first takes all that wait: of 64
+connections that came together up to 64 (docs/experiments.md). The launcher holds every socket, too, so that what
+waits in one outlives its ingest. A Unix socket cannot be bound twice: there all ingests accept from the same one.
+
+Here too: the limit on open files, of which each connection is one.
 """
 
 from __future__ import annotations
@@ -12,7 +18,10 @@ import os
 import resource
 import socket
 import stat
+from collections.abc import Sequence
+from contextlib import ExitStack
 from pathlib import Path
+from typing import Any
 
 from ..common.config import Config
 from ..common.errors import ConfigError, ResourceError
@@ -20,14 +29,44 @@ from ..common.machine import listen_backlog
 from ..ipc.wire import MAX_PATH_BYTES
 
 
-def bind(config: Config) -> socket.socket:
-    """A listening socket where the configuration says. Raises ResourceError, or ConfigError for a bad host."""
+class Listener:
+    """The listening sockets of a server, one for each ingest."""
+
+    def __init__(self, sockets: Sequence[socket.socket]) -> None:
+        self._sockets = sockets
+        self._path = sockets[0].getsockname() if sockets[0].family == socket.AF_UNIX else None
+
+    def of_ingest(self, index: int) -> socket.socket:
+        """The socket that an ingest accepts from."""
+        return self._sockets[index]
+
+    @property
+    def url(self) -> str:
+        """Where clients find the server."""
+        name = self._sockets[0].getsockname()
+        if self._path is not None:
+            return f"unix:{name}"
+        host = f"[{name[0]}]" if self._sockets[0].family == socket.AF_INET6 else name[0]
+        return f"http://{host}:{name[1]}"
+
+    def close(self) -> None:
+        """Stop listening; a Unix socket's path goes too. May be called again."""
+        if self._sockets[0].fileno() < 0:
+            return
+        for one in self._sockets:
+            one.close()
+        if self._path:
+            Path(self._path).unlink(missing_ok=True)
+
+
+def bind(config: Config) -> Listener:
+    """Listen where the configuration says. Raises ResourceError, or ConfigError for a bad host."""
     if config.unix_socket is not None:
-        return _bind_unix(Path(config.unix_socket))
-    return _bind_tcp(config.host, config.port)
+        return Listener([_bind_unix(Path(config.unix_socket))] * config.ingest_procs)
+    return Listener(_bind_tcp(config.host, config.port, config.ingest_procs))
 
 
-def _bind_tcp(host: str, port: int) -> socket.socket:
+def _bind_tcp(host: str, port: int, count: int) -> list[socket.socket]:
     if not host:  # the system would take it for every address: too much for a variable that was not set
         raise ConfigError("--host must not be empty; 0.0.0.0 is every address")
     try:
@@ -35,13 +74,39 @@ def _bind_tcp(host: str, port: int) -> socket.socket:
     except (socket.gaierror, UnicodeError) as error:
         raise ConfigError(f"--host {host!r} is no address of this machine: {error}") from None
     try:
-        # create_server sets SO_REUSEADDR: a restart must not wait for the old connections to time out.
-        return socket.create_server(where[:2], family=family, backlog=listen_backlog())
+        return _share_port(where[:2], family, count)
     except OSError as error:
         if error.errno == errno.EADDRINUSE:
             raise ResourceError(f"port {port} on {host} is taken: stop what listens there, or choose --port") from None
         reason = os.strerror(error.errno) if error.errno else str(error)
         raise ResourceError(f"cannot listen on {host} port {port}: {reason}") from None
+
+
+def _share_port(where: tuple[Any, ...], family: int, count: int) -> list[socket.socket]:
+    """So many sockets that listen on a port that nobody else has.
+
+    The first takes the port for itself and lets the others in afterwards: else a second server of the same user would
+    get a share of the connections in place of an error.
+    """
+    with ExitStack() as failed:
+        sockets: list[socket.socket] = []
+        for _ in range(count):
+            one = failed.enter_context(socket.socket(family))
+            # A restart must not wait for the old connections to time out.
+            one.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            if family == socket.AF_INET6:
+                one.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1)
+            if not sockets:
+                one.bind(where)
+            if count > 1:
+                one.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
+            if sockets:
+                one.bind(sockets[0].getsockname())
+            sockets.append(one)
+        for one in sockets:
+            one.listen(listen_backlog())
+        failed.pop_all()
+    return sockets
 
 
 def _bind_unix(path: Path) -> socket.socket:
@@ -68,25 +133,6 @@ def _remove_stale(path: Path) -> None:
             probe.connect(str(path))
         except ConnectionRefusedError:
             path.unlink()
-
-
-def url(listener: socket.socket) -> str:
-    """Where clients find a listening socket."""
-    name = listener.getsockname()
-    if listener.family == socket.AF_UNIX:
-        return f"unix:{name}"
-    host = f"[{name[0]}]" if listener.family == socket.AF_INET6 else name[0]
-    return f"http://{host}:{name[1]}"
-
-
-def close(listener: socket.socket) -> None:
-    """Stop listening; a Unix socket's path goes too."""
-    if listener.fileno() < 0:
-        return
-    path = listener.getsockname() if listener.family == socket.AF_UNIX else None
-    listener.close()
-    if path:
-        Path(path).unlink(missing_ok=True)
 
 
 def raise_file_limit() -> None:

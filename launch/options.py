@@ -104,6 +104,8 @@ ENGINE = (
     ),
     Option("--pipeline-depth", "pipeline_depth", whole, "steps on their way at the same time, 1 or 2"),
     Option("--data-parallel-size", "data_parallel_size", whole, "engines that serve, each with a copy of the model"),
+    Option("--ingest-procs", "ingest_procs", whole, "processes that serve HTTP and tokenise, on one port"),
+    Option("--output-procs", "output_procs", whole, "processes that turn tokens into text"),
     Option(
         "--alignment",
         "alignment",

@@ -2,7 +2,7 @@
 
 One thread and one poll. What happens is written into the children and into three plain facts (stop
 signals, a closed owner, a death); the phases below wait on those facts. The supervisor knows no roles but
-ingest, which gets the listening socket and is drained first, and the order of the strokes.
+ingest, whose processes get the listening sockets and are drained first, and the order of the strokes.
 
 The server stops when asked (SIGTERM, SIGINT or SIGHUP: requests end first, for up to the drain time-out; a second
 signal skips that, a third kills), when its owner goes away (--stop-on-eof), or when a process dies.
@@ -11,7 +11,6 @@ signal skips that, a third kills), when its owner goes away (--stop-on-eof), or 
 from __future__ import annotations
 
 import os
-import socket
 import time
 from collections.abc import Callable, Sequence
 
@@ -24,10 +23,10 @@ from ..ipc.board import Board
 from ..ipc.messages import Drain, Report
 from ..ipc.segment import BOARD
 from ..ipc.wire import Outbox, address, open_inbox, open_outbox
-from . import listener as listening
 from .child import Child
 from .console import announce, say
 from .event_loop import EventLoop, StopSignals
+from .listener import Listener
 from .surroundings import Surroundings, surroundings
 from .topology import STROKES, ProcessSpec, Topology, WireSpec, assignment
 
@@ -42,8 +41,8 @@ class RefusalError(FourstrokeError):
     """A process could not do what the configuration asks, and said why."""
 
 
-def supervise(config: Config, topology: Topology, listener: socket.socket, stop_on_eof: int | None = None) -> None:
-    """Run a server on a listening socket until it is asked to stop; the socket is closed then.
+def supervise(config: Config, topology: Topology, listener: Listener, stop_on_eof: int | None = None) -> None:
+    """Run a server that listens there until it is asked to stop; it listens no more then.
 
     `stop_on_eof` is a file descriptor: when its other end is closed, the server stops at once. Raises
     ResourceError if it cannot be set up, RefusalError or ServerError with the cause if a process ended.
@@ -58,7 +57,7 @@ def supervise(config: Config, topology: Topology, listener: socket.socket, stop_
 
 class _Supervisor:
     def __init__(
-        self, config: Config, topology: Topology, listener: socket.socket, signals: StopSignals, made: Surroundings
+        self, config: Config, topology: Topology, listener: Listener, signals: StopSignals, made: Surroundings
     ) -> None:
         self._config = config
         self._topology = topology
@@ -114,7 +113,7 @@ class _Supervisor:
             raise ResourceError(f"cannot write {path}: {error.strerror}") from None
         inbox = open_inbox(self._context, address(str(folder), spec.name, SUPERVISOR), spec.name, Report)
         arguments = [str(path)]
-        fds = [self._listener.fileno()] if spec.role == "ingest" else []
+        fds = [self._listener.of_ingest(told.index).fileno()] if spec.role == "ingest" else []
         for fd in fds:
             arguments += ["--listen-fd", str(fd)]
         try:
@@ -140,28 +139,31 @@ class _Supervisor:
         if self._in_a_hurry:
             return
         self._row.enter(State.DRAINING)
-        listening.close(self._listener)
-        (ingest,) = [child for child in self._children.values() if child.role == "ingest"]
-        ingest.may_end = True
-        self._orders[ingest.name].send(Drain())
+        self._listener.close()
+        ingests = [child for child in self._children.values() if child.role == "ingest"]
+        for ingest in ingests:
+            ingest.may_end = True
+            self._orders[ingest.name].send(Drain())
         timeout_s = self._config.drain_timeout_s
-        if not self._loop.until(lambda: ingest.stopped or self._in_a_hurry, timeout_s):
+        if not self._loop.until(lambda: self._in_a_hurry or all(ingest.stopped for ingest in ingests), timeout_s):
             say(f"fourstroke: some requests did not end within --drain-timeout {timeout_s:g} s and are cut off")
 
     def _stop(self) -> None:
-        """End every process: SIGTERM to one after the other, in the order of the strokes; SIGKILL for what is left."""
-        listening.close(self._listener)
+        """End every process: SIGTERM to one stroke after the other; SIGKILL for what is left."""
+        self._listener.close()
         signals_so_far = self._signals.count
-        children = sorted(self._children.values(), key=lambda child: STROKES.index(child.role))
+        children = list(self._children.values())
 
         def ended(some: Sequence[Child]) -> Callable[[], bool]:
             """Whether these have ended, or another signal asks not to wait for it."""
             return lambda: not any(child.alive for child in some) or self._signals.count > signals_so_far
 
         deadline_s = time.monotonic() + STOP_TIMEOUT_S
-        for child in children:
-            child.terminate()
-            self._loop.until(ended([child]), deadline_s - time.monotonic())
+        for role in STROKES:
+            alike = [child for child in children if child.role == role]
+            for child in alike:
+                child.terminate()
+            self._loop.until(ended(alike), deadline_s - time.monotonic())
         self._loop.until(ended(children), LAST_TIMEOUT_S)
         for child in children:
             child.kill()
@@ -227,4 +229,4 @@ class _Supervisor:
 
     def _welcome(self, seconds: float) -> str:
         names = ", ".join(self._config.served_model_names)
-        return f"fourstroke serves {names} on {listening.url(self._listener)} (ready in {seconds:.1f} s)"
+        return f"fourstroke serves {names} on {self._listener.url} (ready in {seconds:.1f} s)"

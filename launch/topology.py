@@ -7,13 +7,15 @@ dotted strings: the launcher never imports what they import.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from ..common.config import Assignment, Config
-from ..common.types import SUPERVISOR
+from ..common.types import SUPERVISOR, number_of
 from ..ipc.ballot import ballot_bytes
 from ..ipc.board import board_bytes
+from ..ipc.loads import LOADS, loads_bytes
 from ..ipc.plan import StepShape, slots_for_depth
 from ..ipc.ring import ring_bytes
 from ..ipc.segment import BOARD, ring_name, steps_name
@@ -23,7 +25,7 @@ STROKES = ("ingest", "scheduler", "executor", "output", "publisher")
 """Roles in the order in which work flows through them, which is the order of stopping."""
 
 _PER_ENGINE = ("executor", "scheduler", "publisher")
-"""The roles that each engine has for itself; the others are there once."""
+"""The roles that each engine has for itself; the processes of the others serve all engines."""
 
 PROMPT_RING_TOKENS = 1 << 21
 TOKEN_RING_TOKENS = 1 << 18
@@ -91,29 +93,45 @@ class Topology:
 
 def build(config: Config, cores: int) -> Topology:
     """The server that a configuration asks for, on a machine with so many cores to use."""
-    engines = range(config.data_parallel_size)
     executor_env = _executor_env(config.threads_of_engine(cores))
     processes = (
         *(
-            ProcessSpec(f"executor{engine}", "executor", _EXECUTORS[config.executor], executor_env)
-            for engine in engines
+            ProcessSpec(name, "executor", _EXECUTORS[config.executor], executor_env)
+            for name in _names("executor", config)
         ),
         *(
             ProcessSpec(name, role, f"fourstroke.procs.{role}.main", _SINGLE_THREADED)
             for role in ("scheduler", "output", "publisher", "ingest")
-            for name in dict.fromkeys(_name(role, engine) for engine in engines)
+            for name in _names(role, config)
         ),
     )
-    flow = dict.fromkeys(
-        WireSpec(_name(sender, engine), _name(receiver, engine)) for engine in engines for sender, receiver in _FLOW
-    )
+    return Topology(processes, _wires(config, processes), _segments(config, processes))
+
+
+def _names(role: str, config: Config) -> list[str]:
+    """The processes of a role."""
+    counts = {"ingest": config.ingest_procs, "output": config.output_procs}
+    return [f"{role}{number}" for number in range(counts.get(role, config.data_parallel_size))]
+
+
+def _serving(role: str, engine: int, config: Config) -> list[str]:
+    """The processes of a role that an engine works with: its own one, or all."""
+    return [f"{role}{engine}"] if role in _PER_ENGINE else _names(role, config)
+
+
+def _wires(config: Config, processes: tuple[ProcessSpec, ...]) -> tuple[WireSpec, ...]:
+    flow = [
+        WireSpec(sender, receiver)
+        for engine in range(config.data_parallel_size)
+        for sending, receiving in _FLOW
+        for sender in _serving(sending, engine, config)
+        for receiver in _serving(receiving, engine, config)
+    ]
+    ingests = _names("ingest", config)
+    siblings = [WireSpec(one, other) for one in ingests for other in ingests if one != other]
     reports = [WireSpec(process.name, SUPERVISOR) for process in processes]
-    return Topology(processes, (*flow, *reports, WireSpec(SUPERVISOR, "ingest0")), _segments(config, processes))
-
-
-def _name(role: str, engine: int) -> str:
-    """The process that has a role for an engine."""
-    return f"{role}{engine if role in _PER_ENGINE else 0}"
+    orders = [WireSpec(SUPERVISOR, ingest) for ingest in ingests]
+    return tuple(dict.fromkeys([*flow, *siblings, *reports, *orders]))
 
 
 _SINGLE_THREADED = {"OMP_NUM_THREADS": "1", "TOKENIZERS_PARALLELISM": "false"}
@@ -133,11 +151,15 @@ def _executor_env(threads: int) -> dict[str, str]:
 
 def _segments(config: Config, processes: tuple[ProcessSpec, ...]) -> tuple[SegmentSpec, ...]:
     steps = StepShape(config.max_num_seqs, config.max_num_batched_tokens, config.num_speculative_tokens)
-    segments = [SegmentSpec(BOARD, board_bytes(len(board_names(processes))))]
-    for scheduler in (process.name for process in processes if process.role == "scheduler"):
+    prompts, tokens = ring_bytes(PROMPT_RING_TOKENS), ring_bytes(_token_ring(config))
+    segments = [
+        SegmentSpec(BOARD, board_bytes(len(board_names(processes)))),
+        SegmentSpec(LOADS, loads_bytes(config.ingest_procs, config.data_parallel_size)),
+    ]
+    for scheduler in _names("scheduler", config):
         segments += [
-            SegmentSpec(ring_name("ingest0", scheduler), ring_bytes(PROMPT_RING_TOKENS)),
-            SegmentSpec(ring_name(scheduler, "output0"), ring_bytes(_token_ring(config))),
+            *(SegmentSpec(ring_name(ingest, scheduler), prompts) for ingest in _names("ingest", config)),
+            *(SegmentSpec(ring_name(scheduler, output), tokens) for output in _names("output", config)),
             SegmentSpec(steps_name(scheduler), steps.memory_bytes(slots_for_depth(config.pipeline_depth))),
         ]
     if config.aligned:
@@ -161,7 +183,7 @@ def assignment(
     return Assignment(
         name=spec.name,
         role=spec.role,
-        index=int(spec.name.removeprefix(spec.role)),
+        index=number_of(spec.name),
         supervisor_pid=supervisor_pid,
         socket_folder=socket_folder,
         owner=owner,
@@ -183,7 +205,7 @@ def picture(topology: Topology) -> str:
     return "\n".join(
         [
             _RING,
-            *_engines(topology),
+            *_several(topology),
             *_table("processes, in the order of starting", processes),
             *_table("wires", wires),
             *_table("shared memory", segments),
@@ -191,15 +213,20 @@ def picture(topology: Topology) -> str:
     ).rstrip()
 
 
-def _engines(topology: Topology) -> list[str]:
+def _several(topology: Topology) -> list[str]:
     """What the drawing does not show."""
-    engines = sum(process.role == "scheduler" for process in topology.processes)
-    if engines == 1:
-        return []
-    return [
-        f"{engines} engines, each a scheduler with its executor and its publisher, behind one ingest and output",
-        "",
+    counts = Counter(process.role for process in topology.processes)
+    counts["engine"] = counts["scheduler"]
+    lines = [
+        f"{counts[role]} {role}s, {what}"
+        for role, what in (
+            ("engine", "each a scheduler with its executor and its publisher"),
+            ("ingest", "all on one port, each with a wire and a ring to every scheduler"),
+            ("output", "each request has one of them, by its id"),
+        )
+        if counts[role] > 1
     ]
+    return [*lines, ""] if lines else []
 
 
 def _table(title: str, rows: Sequence[tuple[str, ...]]) -> list[str]:

@@ -150,6 +150,8 @@ def run(role: str, serve: Callable[[Process], Any]) -> None:
     """The life of a process: take the assignment named on the command line, serve, and exit with the truth."""
     setproctitle.setproctitle(f"fourstroke: {role}")
     assignment = Assignment.load(Path(sys.argv[1]))
+    if sum(role_of(name) == role for name in assignment.board) > 1:
+        setproctitle.setproctitle(f"fourstroke: {assignment.name}")
     _die_with(assignment.supervisor_pid)
     try:
         process = Process(assignment)

@@ -6,7 +6,6 @@ import asyncio
 import logging
 import math
 import time
-import uuid
 from typing import Any
 
 from starlette.requests import Request
@@ -17,7 +16,7 @@ from ...common.types import SamplingParams
 from ...ipc.messages import CacheKeys
 from ...ipc.ring import Tokens
 from .answers import Head, first_choices
-from .body import Body, parse, read_body
+from .body import Body, read_object
 from .choices import EncodedPrompt, add_choices
 from .errors import Refusal, as_refusal
 from .fields import Route
@@ -60,10 +59,10 @@ class Generate:
     async def _accept(self, http: Request) -> tuple[LiveRequest, Parameters, Head]:
         """Check a request and hand it to the engine."""
         service = self._service
-        body = parse(await read_body(http))
+        body = await read_object(http)
         limits = service.limits()
         model = service.model_name(body)
-        head = Head(f"{_PREFIXES[self._route]}-{uuid.uuid4().hex}", self._route, model, int(time.time()))
+        head = Head(service.siblings.new_id(_PREFIXES[self._route]), self._route, model, int(time.time()))
         parameters = read_parameters(body, self._route, limits.vocab_size)
         service.dialect.check(parameters.tools)
         request = await self._admit(body, parameters, limits, head.id)
@@ -71,7 +70,7 @@ class Generate:
 
     async def _admit(self, body: Body, parameters: Parameters, limits: ModelLimits, request_id: str) -> LiveRequest:
         table, params = self._service.table, parameters.sampling
-        prompts, framing = self._prompts(body, limits.vocab_size), read_framing(body, self._route == "chat")
+        prompts, framing = self._prompts(body), read_framing(body, self._route == "chat")
         body.check_numbers()
         count = len(prompts) * params.n
         if count > table.capacity:
@@ -81,10 +80,10 @@ class Generate:
         try:
             encoded = []
             for prompt in prompts:
-                tokens = await self._encode(prompt, limits.max_model_len, framing, parameters.tools)
+                tokens = await self._encode(prompt, limits, framing, parameters.tools)
                 encoded.append(EncodedPrompt(tokens, await self._digests(tokens, request.keys)))
                 if parameters.echo:
-                    request.echoes.append(self._service.prompts.shown(prompt))
+                    request.echoes.append(await self._service.prompts.shown(prompt))
                 await asyncio.sleep(0)  # streams go first: a thousand short prompts take a second
             grammar = await self._grammar(request, parameters, encoded[0].tokens)
             add_choices(request, encoded, params, table, limits.max_model_len, grammar)
@@ -98,7 +97,7 @@ class Generate:
         structure = parameters.structure
         if self._route == "chat":
             dialect = self._service.dialect
-            end = self._service.prompts.text_of(prompt[-_PROMPT_END_TOKENS:].tolist())
+            end = await self._service.prompts.text_of(prompt[-_PROMPT_END_TOKENS:].tolist())
             request.speech = dialect.speech(parameters.tools, end)
             structure = dialect.structure(structure, parameters.tools, request.speech)
         return await self._service.grammars.text(structure)
@@ -116,21 +115,22 @@ class Generate:
             deadline_s=time.monotonic() + timeout_s if timeout_s else math.inf,
         )
 
-    def _prompts(self, body: Body, vocab_size: int) -> list[Any]:
+    def _prompts(self, body: Body) -> list[Any]:
         if self._route == "chat":
             return [body.get("messages")]
-        return read_prompts(body.get("prompt"), vocab_size)
+        return read_prompts(body.get("prompt"))
 
-    async def _encode(self, prompt: Any, max_model_len: int, framing: Framing, tools: Tools) -> Tokens:
+    async def _encode(self, prompt: Any, limits: ModelLimits, framing: Framing, tools: Tools) -> Tokens:
         prompts = self._service.prompts
         # A prompt that is longer than the ring could never be handed over.
-        longest = min(max_model_len, self._service.router.prompt_capacity + 1)
+        longest = min(limits.max_model_len, self._service.router.prompt_capacity + 1)
         if self._route == "chat":
             written = self._service.dialect.written
-            ids = await prompts.of_messages(prompt, longest, framing, tools.functions, written)
+            ids = await prompts.of_messages(prompt, longest, framing, longest - 1, tools.functions, written)
             return fitting(ids, longest, "messages")
-        ids = prompt if isinstance(prompt, list) else await prompts.of_text(prompt, longest, framing)
-        return fitting(ids, longest, "prompt")
+        if isinstance(prompt, list):
+            return fitting(await prompts.of_ids(prompt, longest, limits.vocab_size), longest, "prompt")
+        return fitting(await prompts.of_text(prompt, longest, framing, longest - 1), longest, "prompt")
 
     async def _digests(self, tokens: Tokens, keys: CacheKeys) -> bytes:
         config = self._service.config

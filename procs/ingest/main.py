@@ -14,14 +14,16 @@ import contextlib
 import signal
 import socket
 import sys
+from collections.abc import Callable
 from typing import Any
 
 import uvloop
 import zmq
 
 from ...common.errors import BadMessage
-from ...common.types import SUPERVISOR, State
-from ...ipc.messages import Drain, Text
+from ...common.types import SUPERVISOR, State, number_of
+from ...ipc.loads import LOADS, Loads
+from ...ipc.messages import FROM_SIBLING, Drain, Text
 from ...ipc.ring import TokenRing
 from ...ipc.segment import ring_name
 from ...ipc.wire import Inbox
@@ -35,6 +37,9 @@ from .server import Server
 from .service import Service
 from .submit import Submitter
 
+SWITCH_INTERVAL_S = 0.0005
+"""A thread that computes in Python lets the loop go on after so long: with the usual 5 ms each token would wait."""
+
 
 class Ingest:
     """The process's loop and what hangs on it. Made inside the running loop."""
@@ -46,17 +51,30 @@ class Ingest:
         self._retrying = False
         self._drained = False
         self._failure: Exception | None = None
-        self._router = Router([self._way_to(scheduler) for scheduler in process.peers("scheduler")])
-        self._service = Service(
-            process.config, prompts, process.board, process.row, self._router, process.assignment.index
+        index = process.assignment.index
+        self._router = Router(
+            [self._way_to(scheduler) for scheduler in process.peers("scheduler")], self._loads(), index
         )
+        self._service = Service(process.config, prompts, process.board, process.row, self._router, index)
         self._server = Server(make_app(self._service), listener)
-        self._texts = process.inbox(process.peer("output"), Text)
-        self._orders = process.inbox(SUPERVISOR, Drain)
+        self._wires: list[tuple[Inbox, Callable[[Inbox], None]]] = [
+            *((process.inbox(output, Text), self._take_texts) for output in process.peers("output")),
+            *((self._way_from(sibling), self._take_from_sibling) for sibling in process.peers("ingest")),
+            (process.inbox(SUPERVISOR, Drain), self._take_orders),
+        ]
 
     def _way_to(self, scheduler: str) -> Submitter:
         ring = TokenRing(self._process.memory(ring_name(self._process.name, scheduler)))
         return Submitter(self._process.name, ring, self._process.outbox(scheduler), self._retry_later)
+
+    def _loads(self) -> Loads:
+        process = self._process
+        ingests, engines = len(process.board.of_role("ingest")), len(process.peers("scheduler"))
+        return Loads(process.memory(LOADS), ingests, engines, process.assignment.index)
+
+    def _way_from(self, sibling: str) -> Inbox:
+        self._service.siblings.add(number_of(sibling), self._process.outbox(sibling))
+        return self._process.inbox(sibling, *FROM_SIBLING)
 
     async def serve(self) -> None:
         """Serve until SIGTERM, or until everything has been sent after a Drain.
@@ -67,8 +85,8 @@ class Ingest:
         self._loop.add_signal_handler(signal.SIGTERM, self._done.set)
         if self._process.stopping:  # told so while the tokenizer was being loaded
             self._done.set()
-        self._loop.add_reader(_descriptor(self._texts), self._take_texts)
-        self._loop.add_reader(_descriptor(self._orders), self._take_orders)
+        for inbox, take in self._wires:
+            self._loop.add_reader(_descriptor(inbox), take, inbox)
         await self._server.start()
         self._process.report(State.READY, "accepting requests")
         while not self._done.is_set():
@@ -84,8 +102,8 @@ class Ingest:
 
     async def _beat(self) -> None:
         self._process.turn()
-        self._loop.call_soon(self._take_texts)
-        self._loop.call_soon(self._take_orders)
+        for inbox, take in self._wires:
+            self._loop.call_soon(take, inbox)
         self._service.update_row()
         await self._server.tick()
         with contextlib.suppress(TimeoutError):
@@ -103,18 +121,27 @@ class Ingest:
     # ZeroMQ's descriptor is readable once for any number of messages: each call must empty the wire, or come again.
     # The heartbeat looks, too: a lost edge costs no more than a second.
 
-    def _take_texts(self) -> None:
-        for text in self._texts.drain():
+    def _take_texts(self, inbox: Inbox) -> None:
+        for text in inbox.drain():
             try:
                 self._service.table.deliver(text)
             except BadMessage as error:
-                self._texts.reject(error)
+                inbox.reject(error)
         self._push()
-        if _has_more(self._texts):
-            self._loop.call_soon(self._take_texts)
+        if _has_more(inbox):
+            self._loop.call_soon(self._take_texts, inbox)
 
-    def _take_orders(self) -> None:
-        for _ in self._orders.drain():
+    def _take_from_sibling(self, inbox: Inbox) -> None:
+        for message in inbox.drain():
+            try:
+                self._service.siblings.hear(number_of(inbox.peer), message)
+            except BadMessage as error:
+                inbox.reject(error)
+        if _has_more(inbox):
+            self._loop.call_soon(self._take_from_sibling, inbox)
+
+    def _take_orders(self, inbox: Inbox) -> None:
+        for _ in inbox.drain():
             if not self._service.draining:
                 self._service.draining = True
                 self._process.report(State.DRAINING, f"finishing what runs: {len(self._service.table)} choices")
@@ -160,6 +187,7 @@ def _listener(arguments: list[str]) -> socket.socket:
 
 def serve(process: Process) -> None:
     """Serve HTTP until the process is told to stop."""
+    sys.setswitchinterval(SWITCH_INTERVAL_S)
     listener = _listener(sys.argv[2:])
     process.report(State.STARTING, "loading the tokenizer")
     prompts = Prompts(load_tokenizer(process.config.model))

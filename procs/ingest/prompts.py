@@ -1,8 +1,8 @@
 """From a request's prompt or messages to token ids, within the model's limits, and to the hashes of their blocks.
 
 Long texts are refused by their size where that is enough, and tokenised in a worker thread otherwise (the
-tokenizer lets go of the interpreter), so that no stream waits; short ones are done on the spot. Hashing is done
-likewise.
+tokenizer lets go of the interpreter), so that no stream waits; short ones are done on the spot. All else that
+grows with a prompt is done likewise: in a thread only what is a loop in Python or many short calls lets streams go on.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from .framing import CHAT, TEXT, Framing
 from .literal import Separator
 from .messages import Message, read_messages, strings
 from .template import ChatTemplate
-from .tokenizer import ModelTokenizer
+from .tokenizer import ModelTokenizer, TooManyTokens
 from .tools.format import CallFormat
 from .tools.hermes import HERMES
 from .tools.request import Function
@@ -34,9 +34,16 @@ Prompt = str | list[int]
 INLINE_CHARS = 4096
 """A text of so many characters takes about 1 ms; waking a thread for less costs more than it saves."""
 
+MESSAGE_CHARS = 100
+"""What a message costs beyond its text, in the template above all: as much as so many characters (25 us)."""
+
+INLINE_IDS = 4096
+"""So many ids are checked, or become text, in some 0.5 ms."""
+
 INLINE_HASHED_TOKENS = 4096
 """So many tokens are hashed in 0.3 ms in blocks of 16, and in a few ms in blocks of 1."""
 
+_PIECE_IDS = 1 << 14
 _WORKERS = 2
 _T = TypeVar("_T")
 
@@ -58,16 +65,35 @@ class Prompts:
     def close(self) -> None:
         self._workers.shutdown(wait=False, cancel_futures=True)
 
-    async def of_text(self, text: str, max_model_len: int, framing: Framing = TEXT) -> list[int]:
-        """The ids of a completion's prompt. Raises Refusal if the text is far too long."""
+    async def of_text(
+        self, text: str, max_model_len: int, framing: Framing = TEXT, most: int | None = None
+    ) -> list[int]:
+        """The ids of a completion's prompt.
+
+        Raises Refusal if the text is far too long, and if it has more than `most` ids.
+        """
         self._check_size(len(text), max_model_len, "prompt")
-        return await self._run(len(text) <= INLINE_CHARS, lambda: self._tokenizer.encode_prompt(text, framing.bos))
+        try:
+            return await self._run(
+                len(text) <= INLINE_CHARS, lambda: self._tokenizer.encode_prompt(text, framing.bos, most)
+            )
+        except TooManyTokens as error:
+            raise prompt_too_long(str(error.count), max_model_len, "prompt") from None
+
+    async def of_ids(self, ids: list[Any], max_model_len: int, vocab_size: int) -> list[int]:
+        """The ids that a client sent, checked. Raises InvalidRequest, or Refusal if there are too many."""
+        count = len(ids)
+        if count >= max_model_len:
+            await self._run(count <= INLINE_IDS, lambda: _empty(ids))
+            raise prompt_too_long(str(count), max_model_len, "prompt")
+        return await self._run(count <= INLINE_IDS, lambda: check_ids(ids, vocab_size, "prompt"))
 
     async def of_messages(
         self,
         value: Any,
         max_model_len: int,
         framing: Framing = CHAT,
+        most: int | None = None,
         functions: Sequence[Function] = (),
         form: CallFormat = HERMES,
     ) -> list[int]:
@@ -79,29 +105,46 @@ class Prompts:
             raise InvalidRequest("this model has no chat template; use /v1/completions", "messages")
         if isinstance(value, list) and len(value) >= max_model_len:
             raise prompt_too_long(f"at least {len(value)}", max_model_len, "messages")
-        messages, tools = read_messages(value), [function.for_template() for function in functions]
+        few = not isinstance(value, list) or MESSAGE_CHARS * len(value) <= INLINE_CHARS
+        messages = read_messages(value) if few else await self._run(False, lambda: read_messages(value))
+        tools = [function.for_template() for function in functions]
         if not self._template.takes_tools:
             messages, tools = in_words(messages, functions, form), []
         self._check_size(sum(len(message["content"]) for message in messages), max_model_len, "messages")
         template = self._template
-        chars = sum(map(len, strings([*messages, *tools])))
-        inline = chars <= INLINE_CHARS
-        return await self._run(inline, lambda: self._encode_messages(template, messages, tools, framing))
+        inline = few and sum(map(len, strings([*messages, *tools]))) + MESSAGE_CHARS * len(messages) <= INLINE_CHARS
+        try:
+            return await self._run(inline, lambda: self._encode_messages(template, messages, tools, framing, most))
+        except TooManyTokens as error:
+            raise prompt_too_long(f"at least {error.count}", max_model_len, "messages") from None
 
     async def digests(self, tokens: Tokens, block_size: int, keys: CacheKeys) -> bytes:
         """The hashes of a prompt's full blocks, 32 bytes each (../block_hash.py)."""
         return await self._run(len(tokens) <= INLINE_HASHED_TOKENS, lambda: chain(tokens, block_size, keys, ()))
 
-    def shown(self, prompt: Prompt) -> str:
+    async def shown(self, prompt: Prompt) -> str:
         """A prompt as text: what was sent, or the text of the ids that were."""
-        return prompt if isinstance(prompt, str) else self._tokenizer.decode(prompt)
+        if isinstance(prompt, str):
+            return prompt
+        return await self._run(len(prompt) <= INLINE_IDS, lambda: self._tokenizer.decode(prompt))
 
-    def text_of(self, value: Any) -> str:
+    async def text_of(self, value: Any) -> str:
         """The text of a list of token ids. Raises InvalidRequest."""
-        return self._tokenizer.decode(check_ids(value, self._tokenizer.vocab_size, "tokens"))
+        size = self._tokenizer.vocab_size
+        inline = not isinstance(value, list) or len(value) <= INLINE_IDS
+        return await self._run(inline, lambda: self._tokenizer.decode(check_ids(value, size, "tokens")))
+
+    async def listed(self, ids: list[int]) -> str:
+        """Token ids as a list in JSON."""
+        return await self._run(len(ids) <= INLINE_IDS, lambda: _listed(ids))
 
     def _encode_messages(
-        self, template: ChatTemplate, messages: Sequence[Message], tools: Sequence[Any], framing: Framing
+        self,
+        template: ChatTemplate,
+        messages: Sequence[Message],
+        tools: Sequence[Any],
+        framing: Framing,
+        most: int | None,
     ) -> list[int]:
         messages, tools, mark = self._separator.mark(messages, tools)
         prompt = template.render(messages, framing.opens_answer, tools)
@@ -112,7 +155,9 @@ class Prompts:
             if isinstance(part, int):
                 ids.append(part)
             else:
-                ids += self._tokenizer.encode_text(part, first=not ids)
+                ids += self._tokenizer.encode_text(part, first=not ids, most=most)
+            if most is not None and len(ids) > most:
+                raise TooManyTokens(len(ids))
         return self._tokenizer.encode_prompt("", framing.bos) + ids
 
     def _check_size(self, chars: int, max_model_len: int, param: str) -> None:
@@ -135,29 +180,42 @@ def _left_open(prompt: str, last: str) -> str:
     raise InvalidRequest("the chat template does not show the last message, so it cannot be continued", "messages")
 
 
-def read_prompts(value: Any, vocab_size: int) -> list[Prompt]:
-    """The prompts in a `prompt`: a string, strings, ids, or lists of ids. Raises InvalidRequest."""
+def read_prompts(value: Any) -> list[Prompt]:
+    """The prompts in a `prompt`: a string, strings, ids, or lists of ids, which are not looked at yet.
+
+    Raises InvalidRequest.
+    """
     if isinstance(value, str):
         return [value]
     if not isinstance(value, list) or not value:
         raise InvalidRequest("prompt must be a string, a list of strings, token ids or a list of those", "prompt")
-    kinds = set(map(type, value))
-    if kinds == {str}:
+    if type(value[0]) in (str, list) and set(map(type, value)) == {type(value[0])}:
         return list(value)
-    if kinds == {list}:
-        return [check_ids(ids, vocab_size, "prompt") for ids in value]
-    return [check_ids(value, vocab_size, "prompt")]
+    return [value]
 
 
 def check_ids(value: Any, vocab_size: int, param: str) -> list[int]:
     """A list of token ids that exist. Raises InvalidRequest."""
     if not isinstance(value, list):
         raise InvalidRequest(f"{param} must be a list of token ids", param)
-    if set(map(type, value)) - {int}:
-        raise InvalidRequest(f"{param} must hold token ids, or values of one other kind that it may hold", param)
-    if value and not (min(value) >= 0 and max(value) < vocab_size):
-        raise InvalidRequest(f"{param} holds a token id that is not in 0..{vocab_size - 1}", param)
+    for start in range(0, len(value), _PIECE_IDS):
+        piece = value[start : start + _PIECE_IDS]
+        if set(map(type, piece)) - {int}:
+            raise InvalidRequest(f"{param} must hold token ids, or values of one other kind that it may hold", param)
+        if not (min(piece) >= 0 and max(piece) < vocab_size):
+            raise InvalidRequest(f"{param} holds a token id that is not in 0..{vocab_size - 1}", param)
     return value
+
+
+def _empty(ids: list[Any]) -> None:
+    """Forget ids piece by piece: to free four million at once takes 80 ms, in which no other thread runs."""
+    while ids:
+        del ids[-_PIECE_IDS:]
+
+
+def _listed(ids: list[int]) -> str:
+    pieces = (ids[start : start + _PIECE_IDS] for start in range(0, len(ids), _PIECE_IDS))
+    return "[" + ",".join([",".join(map(str, piece)) for piece in pieces]) + "]"
 
 
 def fitting(ids: list[int], max_model_len: int, param: str) -> Tokens:

@@ -4,7 +4,9 @@ An engine's work is the sum over its choices of their prompts' tokens and of wha
 from its submission to its end. A prompt goes where that work and what is left of the prompt are least together: an
 engine that has computed the beginning of the prompt before, and so has it in its prefix cache, needs only the rest.
 So affinity gives way as soon as that engine is further behind the others than its cache would save. Among equals the
-one that has had the fewest prompts is next. All choices of a prompt go to one engine, which prefills it once.
+one that has had the fewest prompts from here is next. All choices of a prompt go to one engine, which prefills it once.
+
+Work is counted over all ingests (ipc/loads.py); who has computed which beginnings, each knows of its own prompts.
 
 Who calls: the table of live requests, and the process's loop for `retry`. What an engine does with a prompt, and what
 is really in its cache, this knows not.
@@ -16,6 +18,7 @@ from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 from ...common.types import Finish
+from ...ipc.loads import Loads
 from ...ipc.messages import DIGEST_BYTES
 from .live import Choice
 from .submit import Submitter
@@ -30,9 +33,16 @@ MAX_PREFIXES = 1 << 16
 class Router:
     """All engines as one, over the ways to their schedulers."""
 
-    def __init__(self, ways: Sequence[Submitter], max_prefixes: int = MAX_PREFIXES) -> None:
+    def __init__(
+        self, ways: Sequence[Submitter], loads: Loads | None = None, first: int = 0, max_prefixes: int = MAX_PREFIXES
+    ) -> None:
+        """`loads`: what all ingests have given the engines; None if there is no other ingest.
+
+        `first` is the engine that is next while all are equal: another one in each ingest.
+        """
         self._ways = ways
-        self._work = [0] * len(ways)
+        self._loads = Loads.alone(len(ways)) if loads is None else loads
+        self._first = first
         self._prompts = [0] * len(ways)
         self._placed: dict[int, _Placed] = {}
         self._homes = _Homes(max_prefixes)
@@ -49,7 +59,7 @@ class Router:
     @property
     def work(self) -> tuple[int, ...]:
         """Tokens that each engine has still to compute, by the guess above; a running choice counts in full."""
-        return tuple(self._work)
+        return tuple(self._loads.totals)
 
     def submit(self, choices: list[Choice]) -> None:
         """Hand the choices of a prompt to an engine."""
@@ -61,16 +71,19 @@ class Router:
             if choice is choices[0]:
                 work += len(choice.prompt)
             self._placed[choice.rid] = _Placed(engine, work)
-            self._work[engine] += work
+            self._loads.add(engine, work)
         self._ways[engine].submit(choices)
 
     def _choose(self, choice: Choice) -> int:
         home, blocks = self._homes.find(choice.digests)
         cached = len(choice.prompt) * blocks * DIGEST_BYTES // max(1, len(choice.digests))
-        return min(
-            range(len(self._ways)),
-            key=lambda engine: (self._work[engine] - (cached if engine == home else 0), self._prompts[engine]),
-        )
+        work, engines = self._loads.totals, len(self._ways)
+
+        def behind(engine: int) -> tuple[int, int, int]:
+            left = work[engine] - (cached if engine == home else 0)
+            return left, self._prompts[engine], (engine - self._first) % engines
+
+        return min(range(engines), key=behind)
 
     def abort(self, choice: Choice, reason: Finish, keep: int) -> bool:
         """End a choice where it is; false if no engine has heard of it."""
@@ -79,7 +92,7 @@ class Router:
     def ended(self, choice: Choice) -> None:
         """A choice has ended: its engine has less to do."""
         engine, work = self._placed.pop(choice.rid)
-        self._work[engine] -= work
+        self._loads.add(engine, -work)
 
     def reset_cache(self, new_rid: Callable[[], int], force: bool) -> list[int]:
         """Have every engine forget its prefix cache. The answers are the endings of these ids, one for each."""

@@ -9,7 +9,8 @@ from starlette.responses import JSONResponse, Response
 
 from ...common.errors import InvalidRequest
 from ...common.types import Finish
-from .body import Body, parse, read_body
+from .answers import to_json
+from .body import Body, parse, read_body, read_object
 from .errors import Refusal, quoted
 from .framing import read_framing
 from .metrics import CONTENT_TYPE, exposition
@@ -57,7 +58,7 @@ class Routes:
     async def abort(self, http: Request) -> Response:
         """End a request by the id in its answer. Its client gets what there is."""
         request_id = http.path_params["id"]
-        if not self._service.table.abort(request_id):
+        if not await self._service.siblings.abort(request_id):
             raise Refusal(404, f"no request {quoted(request_id)} is running", param="id", code="request_not_found")
         return JSONResponse({"id": request_id, "status": "aborted"})
 
@@ -75,7 +76,7 @@ class Routes:
 
     async def tokenize(self, http: Request) -> Response:
         """Text or messages to ids, the same that a request to generate would have."""
-        body = parse(await read_body(http))
+        body = await read_object(http)
         length = self._service.limits().max_model_len
         self._service.model_name(body)
         body.check_numbers()
@@ -86,19 +87,22 @@ class Routes:
                 raise InvalidRequest("prompt and messages are both given", "prompt")
             functions, written = read_tools(body).functions, self._service.dialect.written
             framing = read_framing(body, chat=True)
-            tokens = await self._service.prompts.of_messages(messages, length, framing, functions, written)
+            tokens = await self._service.prompts.of_messages(
+                messages, length, framing, functions=functions, form=written
+            )
         elif isinstance(prompt, str):
             tokens = await self._service.prompts.of_text(prompt, length, read_framing(body, chat=False))
         else:
             raise InvalidRequest("prompt must be a string, unless there are messages", "prompt")
-        answer = {"tokens": tokens, "count": len(tokens), "max_model_len": length}
+        listed = await self._service.prompts.listed(tokens)
+        answer = f'{{"tokens":{listed},"count":{len(tokens)},"max_model_len":{length}'
         if flag(body, "return_token_strs", False):
-            answer["token_strs"] = self._service.prompts.tokenizer.spellings(tokens)
-        return JSONResponse(answer)
+            answer += f',"token_strs":{to_json(self._service.prompts.tokenizer.spellings(tokens))}'
+        return Response(answer + "}", media_type="application/json")
 
     async def detokenize(self, http: Request) -> Response:
         """Ids to text."""
-        body = parse(await read_body(http))
+        body = await read_object(http)
         self._service.limits()
         self._service.model_name(body)
-        return JSONResponse({"prompt": self._service.prompts.text_of(body.get("tokens"))})
+        return JSONResponse({"prompt": await self._service.prompts.text_of(body.get("tokens"))})

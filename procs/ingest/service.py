@@ -7,12 +7,14 @@ import time
 from ...common.config import Config
 from ...common.errors import InvalidRequest
 from ...ipc.board import Board, Row
+from .admitted import Admitted
 from .body import Body
 from .dialect import Dialect
 from .errors import model_not_found, not_ready
 from .health import Health, ModelLimits, look, model_limits
 from .prompts import Prompts
 from .router import Router
+from .siblings import Siblings
 from .structure import Grammars
 from .table import Table
 from .token_names import TokenNames
@@ -30,7 +32,10 @@ class Service:
         self.board = board
         self.row = row
         self.router = router
-        self.table = Table(router, index, config.max_queue + config.data_parallel_size * config.max_num_seqs)
+        others = [other for other in board.of_role(row.role) if other is not row]
+        capacity = config.max_queue + config.data_parallel_size * config.max_num_seqs
+        self.table = Table(router, index, capacity, Admitted(row, others))
+        self.siblings = Siblings(index, self.table.abort)
         self.draining = False
         self.started = int(time.time())
 
@@ -63,5 +68,4 @@ class Service:
 
     def update_row(self) -> None:
         """Bring this process's own gauges up to date."""
-        self.row["requests_live"] = len(self.table)
         self.row["prompt_ring_tokens"] = self.router.ring_tokens

@@ -152,7 +152,8 @@ def _structure(kind: str, value: Any, param: str, whitespace: str | None = _WHIT
 
 
 def _names(types: tuple[type, ...]) -> str:
-    return " or ".join({dict: "an object", str: "a string", list: "a list"}[kind] for kind in types)
+    names: dict[type, str] = {dict: "an object", str: "a string", list: "a list"}
+    return " or ".join(names[kind] for kind in types)
 
 
 def _whitespace(given: Mapping[str, Any], param: str) -> str | None:

@@ -16,6 +16,7 @@ from ...common.errors import BadMessage
 from ...common.types import Finish
 from ...ipc.logprobs import Words, unpack
 from ...ipc.messages import Ending, Text
+from .admitted import Admitted
 from .errors import Refusal, queue_full
 from .live import Choice, LiveRequest
 
@@ -37,11 +38,15 @@ class Engine(Protocol):
 
 
 class Table:
-    """All live requests. `capacity` is how many choices may live, those that are being tokenised included."""
+    """All live requests. `capacity` is how many choices may live, those that are being tokenised included.
 
-    def __init__(self, engine: Engine, index: int, capacity: int) -> None:
+    It is that of all ingests together: `admitted` tells them of these and this of theirs.
+    """
+
+    def __init__(self, engine: Engine, index: int, capacity: int, admitted: Admitted | None = None) -> None:
         """`index` is this process's number among its like: it makes ids unique among all of them."""
         self._engine = engine
+        self._admitted = Admitted() if admitted is None else admitted
         self._next_rid = (index << 48) + 1
         self.capacity = capacity
         self._reserved = 0
@@ -71,16 +76,26 @@ class Table:
             call()
 
     def reserve(self, count: int) -> None:
-        """Take room for choices. Raises a 429 if there is none."""
-        taken = len(self._choices) + self._reserved
-        if taken + count > self.capacity:
-            raise queue_full(taken)
+        """Take room for choices. Raises a 429 if there is none.
+
+        The others are told before they are looked at: of two ingests that do this at the same time at least one sees
+        the other, so that both may be refused, but never too many admitted.
+        """
         self._reserved += count
+        self._tell()
+        taken = len(self._choices) + self._reserved + self._admitted.elsewhere
+        if taken > self.capacity:
+            self.release(count)
+            raise queue_full(taken - count)
 
     def release(self, count: int) -> None:
-        """Give back what `reserve` took."""
+        """Give back what `reserve` took: the choices are open now, or there will be none."""
         self._reserved -= count
+        self._tell()
         self._look_if_idle()
+
+    def _tell(self) -> None:
+        self._admitted.tell(len(self._choices) + self._reserved, len(self._choices))
 
     def new_rid(self) -> int:
         rid = self._next_rid
@@ -103,6 +118,7 @@ class Table:
             if self._choices.pop(choice.rid, None) is not None:
                 self._engine.abort(choice, Finish.ABORT, 0)
                 self._engine.ended(choice)
+        self._tell()
         self._look_if_idle()
 
     def abandon(self, request: LiveRequest) -> None:
@@ -177,6 +193,7 @@ class Table:
             # Output found the string in the text; the scheduler may be some tokens ahead by now.
             self._engine.abort(choice, Finish.STOP, ending.tokens)
         self._engine.ended(choice)
+        self._tell()
 
     def _end_reset(self, ending: Ending) -> None:
         answer = self._resets.pop(ending.rid)

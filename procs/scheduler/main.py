@@ -11,7 +11,6 @@ import itertools
 import logging
 import math
 import time
-from collections import deque
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Protocol, cast
@@ -25,9 +24,7 @@ from ...ipc.messages import (
     FROM_EXECUTOR,
     FROM_INGEST,
     Abort,
-    Emit,
     Hello,
-    Opened,
     ResetCache,
     StepDone,
     Submit,
@@ -42,19 +39,13 @@ from ..process import HEARTBEAT_MS, RETRY_MS, Process, run
 from .align.gate import Gate, gate_for
 from .arrivals import requests_of
 from .core import Scheduler
+from .outputs import Outputs, OutputWay
 from .policy import Policy
-from .results.emission import Emission
 
 log = logging.getLogger("fourstroke")
 
-MAX_WAITING_EMISSIONS = 64
-"""So many steps' tokens may wait for room in the ring or on the wire to output; then planning stops."""
-
 CHECK_EVERY_S = 60.0
 """All books are compared when the last request ends, but not more often than this: they grow with the cache."""
-
-MAX_TICKET_BYTES = 1 << 20
-"""An Emit carries at most so many bytes of tickets and one more ticket: a frame has a largest size."""
 
 
 class Rank(Collective, Protocol):
@@ -83,8 +74,7 @@ class SchedulerLoop:
         ingests: Mapping[Inbox, TokenRing],
         from_executor: Inbox,
         to_executor: Outbox,
-        to_output: Outbox,
-        token_ring: TokenRing,
+        outputs: Outputs,
         clock: Callable[[], float] = time.monotonic,
         join: Join | None = None,
     ) -> None:
@@ -96,19 +86,17 @@ class SchedulerLoop:
         self._ingests = ingests
         self._from_executor = from_executor
         self._to_executor = to_executor
-        self._to_output = to_output
-        self._token_ring = token_ring
+        self._outputs = outputs
         self._clock = clock
         self._join = join
         self._rank: Rank | None = None
         self._gate: Gate | None = None
-        self._unsent: deque[Emission] = deque()
         self._check_due_s = -math.inf
 
     @property
     def output_is_behind(self) -> bool:
-        """Whether tokens wait for room in the ring. Room on the wire wakes the loop by itself."""
-        return bool(self._unsent)
+        """Whether tokens wait for room that nobody tells of."""
+        return self._outputs.behind
 
     def wait_s(self, most: float) -> float:
         """How long the loop may wait for messages: until a deadline, `most` seconds at most.
@@ -132,22 +120,21 @@ class SchedulerLoop:
             for message in inbox.drain():
                 self._hear_ingest(core, inbox, prompts, message)
         core.expire(self._clock())
-        self._emit(core)
+        self._outputs.send(core.take_emissions())
         while self._may_plan(core) and (step := core.plan(self._clock())) is not None:
             self._to_executor.send(step.plan)
         if self._rank is not None and self._rank.is_called():  # no plan has asked the gate; others wait for the answer
             core.agree(self._clock())
         for order in core.take_transfers():
             self._to_executor.send(order)
-        self._emit(core)
+        self._outputs.send(core.take_emissions())
         self._log_statistics(core)
         if was_alive and not core.alive:
             self._check(core)
 
     def _may_plan(self, core: Scheduler) -> bool:
         """Whether output has room, and there is a reason to plan if others have to take part in that."""
-        has_room = len(self._unsent) + self._to_output.waiting < MAX_WAITING_EMISSIONS
-        return has_room and (self._rank is None or core.alive)
+        return self._outputs.have_room and (self._rank is None or core.alive)
 
     def _hear_executor(self, messages: Iterable[Hello | StepDone | TransferReport]) -> None:
         """In the order in which they came; reports that came together are heard together."""
@@ -220,32 +207,6 @@ class SchedulerLoop:
         for request in requests:
             core.submit(request, now)
 
-    def _emit(self, core: Scheduler) -> None:
-        """Send emissions in order, as far as the ring to output has room."""
-        self._unsent.extend(core.take_emissions())
-        while self._unsent:
-            emission = self._unsent[0]
-            new = emission.new
-            position = self._token_ring.write(new.tokens)
-            if position is None:
-                return
-            self._unsent.popleft()
-            *earlier, last = _portions(emission.first_words)
-            for opened in earlier:
-                self._to_output.send(Emit(opened, b"", b"", position, 0))
-            self._to_output.send(
-                Emit(
-                    last,
-                    new.rids.tobytes(),
-                    new.counts.tobytes(),
-                    position,
-                    len(new.tokens),
-                    emission.ended.message,
-                    new.logprobs,
-                    emission.prompt_logprobs,
-                )
-            )
-
     def _check(self, core: Scheduler) -> None:
         """Compare the books, now that nothing is under way. Raises AssertionError."""
         core.check_counts()
@@ -271,7 +232,7 @@ class SchedulerLoop:
             return
         row["requests_running"], row["requests_waiting"], row["requests_parked"] = core.counts()
         row["kv_blocks"], row["kv_blocks_free"] = core.pool.size, core.pool.free
-        row["token_ring_tokens"] = self._token_ring.used
+        row["token_ring_tokens"] = self._outputs.ring_tokens
         row["cache_queries"] = core.cache_stats.total_requests
         row["cache_hit_tokens"] = core.cache_stats.total_cached_tokens
         row["cache_query_tokens"] = core.cache_stats.total_full_tokens
@@ -285,23 +246,10 @@ class SchedulerLoop:
             row[field.name] = getattr(core.statistics, field.name)
 
 
-def _portions(opened: tuple[Opened, ...]) -> list[tuple[Opened, ...]]:
-    """Cut first words into portions of bounded size, in order; at least one, perhaps empty."""
-    portions: list[list[Opened]] = [[]]
-    size = 0
-    for one in opened:
-        if size > MAX_TICKET_BYTES:
-            portions.append([])
-            size = 0
-        portions[-1].append(one)
-        size += len(one.ticket)
-    return [tuple(portion) for portion in portions]
-
-
 def serve(process: Process) -> None:
     """Run until the process is told to stop."""
     config = process.config
-    output, executor = process.peer("output"), process.peer("executor")
+    executor = process.peer("executor")
     shape = StepShape(config.max_num_seqs, config.max_num_batched_tokens, config.num_speculative_tokens)
     loop = SchedulerLoop(
         Policy(
@@ -322,14 +270,17 @@ def serve(process: Process) -> None:
         },
         process.inbox(executor, *FROM_EXECUTOR),
         process.outbox(executor),
-        process.outbox(output),
-        TokenRing(process.memory(ring_name(process.name, output))),
+        Outputs([_way_to(process, output) for output in process.peers("output")]),
         join=(lambda: _join(process)) if config.aligned else None,
     )
     try:
         _run(process, loop)
     finally:
         loop.close()
+
+
+def _way_to(process: Process, output: str) -> OutputWay:
+    return OutputWay(process.outbox(output), TokenRing(process.memory(ring_name(process.name, output))))
 
 
 def _join(process: Process) -> tuple[Rank, Gate]:

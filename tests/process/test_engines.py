@@ -13,6 +13,7 @@ import psutil
 import pytest
 
 from fourstroke import LLM, SamplingParams
+from fourstroke.common.types import role_of
 from fourstroke.procs.executor.fake import continuation
 
 from .server import Server, get, leftovers, metrics, start_server, wait_gone, wait_metric
@@ -50,7 +51,7 @@ def pids_of(server: Server) -> dict[str, list[int]]:
     """The pids of a role's processes, in the order in which they were started."""
     found: dict[str, list[int]] = {}
     for child in psutil.Process(server.pid).children():
-        found.setdefault(child.cmdline()[0].removeprefix("fourstroke: "), []).append(child.pid)
+        found.setdefault(role_of(child.cmdline()[0].removeprefix("fourstroke: ")), []).append(child.pid)
     return {role: sorted(pids) for role, pids in found.items()}
 
 
@@ -162,10 +163,11 @@ def test_reset_of_the_prefix_cache() -> None:
 
 
 def test_offline() -> None:
-    """LLM takes the number of engines, too."""
+    """LLM takes the numbers of engines and of processes, too; then several ingests have one Unix socket."""
     prompts = [f"number {number}" for number in range(24)]
     params = SamplingParams(max_tokens=6, ignore_eos=True, temperature=0)
-    with LLM(executor="fake") as one, LLM(executor="fake", data_parallel_size=2, alignment="coalesce") as two:
+    several = {"data_parallel_size": 2, "alignment": "coalesce", "ingest_procs": 2, "output_procs": 2}
+    with LLM(executor="fake") as one, LLM(executor="fake", **several) as two:
         texts = [completion.text for completion in one.generate(prompts, params, progress=False)]
         assert [completion.text for completion in two.generate(prompts, params, progress=False)] == texts
         numbers = metrics(two.url)

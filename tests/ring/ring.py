@@ -1,5 +1,5 @@
 """All five strokes in one process, on in-memory wires: the real ingest table, scheduler loop and output, and
-the fake executor, whose next token is a function of the whole history.
+the fake executor, whose next token is a function of the whole history. As many of each as a test wants.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ import numpy as np
 
 from fourstroke.common.types import Finish, SamplingParams
 from fourstroke.ipc.board import Board, board_bytes
+from fourstroke.ipc.loads import Loads, loads_bytes
 from fourstroke.ipc.messages import FROM_EXECUTOR, FROM_INGEST, TO_EXECUTOR, CacheKeys, Emit, Ending, Hello, Text
 from fourstroke.ipc.plan import StepShape, slots_for_depth, step_slots
 from fourstroke.ipc.ring import TokenRing, ring_bytes
@@ -25,6 +26,7 @@ from fourstroke.procs.ingest.submit import Submitter
 from fourstroke.procs.ingest.table import Table
 from fourstroke.procs.output.turn import OutputTurn
 from fourstroke.procs.scheduler.main import Join, SchedulerLoop
+from fourstroke.procs.scheduler.outputs import Outputs, OutputWay
 from fourstroke.procs.scheduler.policy import Policy
 from fourstroke.procs.vocabulary import Vocabulary
 
@@ -45,8 +47,27 @@ class Answer:
     ending: Ending | None
 
 
+class Ingest:
+    """A table and a router, before the engines that are connected to it."""
+
+    def __init__(self, number: int, ingests: int, engines: list[Engine], outputs: int, high_water_mark: int) -> None:
+        self.name = f"ingest{number}"
+        loads = Loads(engines[0].loads, ingests, len(engines), number)
+        self.router = Router([engine.submitters[number] for engine in engines], loads, number)
+        self.table = Table(self.router, number, 1 << 20)
+        wires = [memory_wire(f"output{one}", Text, high_water_mark=high_water_mark) for one in range(outputs)]
+        self.from_outputs = [outbox for outbox, _ in wires]
+        self.texts = [inbox for _, inbox in wires]
+
+    def turn(self) -> None:
+        for inbox in self.texts:
+            for text in inbox.drain():
+                self.table.deliver(text)
+        self.router.retry()
+
+
 class Engine:
-    """A scheduler with its executor, between ingest's wire and output's."""
+    """A scheduler with its executor, between the wires of the ingests and those of the outputs."""
 
     def __init__(
         self,
@@ -57,34 +78,44 @@ class Engine:
         token_ring: int,
         high_water_mark: int,
         join: Join | None,
+        ingests: int,
+        outputs: int,
+        loads: bytearray,
     ) -> None:
+        self.loads = loads
         name = f"scheduler{number}"
         rows, drafts = policy.max_num_seqs, policy.drafts
         shape = StepShape(rows, policy.max_num_batched_tokens, drafts)
         slots = slots_for_depth(policy.pipeline_depth)
         steps = bytearray(shape.memory_bytes(slots))
-        prompts, tokens = bytearray(ring_bytes(prompt_ring)), bytearray(ring_bytes(token_ring))
+        prompts = [bytearray(ring_bytes(prompt_ring)) for _ in range(ingests)]
+        tokens = [bytearray(ring_bytes(token_ring)) for _ in range(outputs)]
 
-        to_scheduler, from_ingest = memory_wire("ingest0", *FROM_INGEST, high_water_mark=high_water_mark)
+        asking = [memory_wire(f"ingest{one}", *FROM_INGEST, high_water_mark=high_water_mark) for one in range(ingests)]
         to_executor, self._plans = memory_wire(name, *TO_EXECUTOR, high_water_mark=high_water_mark)
         self._to_scheduler, from_executor = memory_wire("executor", *FROM_EXECUTOR, high_water_mark=high_water_mark)
-        to_output, self.emits = memory_wire(name, Emit, high_water_mark=high_water_mark)
+        telling = [memory_wire(name, Emit, high_water_mark=high_water_mark) for _ in range(outputs)]
 
         self._runner = FakeRunner(step_slots(steps, shape, slots), hello, rows, drafts=drafts)
-        self.token_ring = TokenRing(tokens)
-        self.submitter = Submitter("ingest0", TokenRing(prompts), to_scheduler, lambda: None)
+        self.emits = [inbox for _, inbox in telling]
+        self.token_rings = [TokenRing(memory) for memory in tokens]
+        self.submitters = [
+            Submitter(f"ingest{one}", TokenRing(prompts[one]), outbox, lambda: None)
+            for one, (outbox, _) in enumerate(asking)
+        ]
         self.scheduler = SchedulerLoop(
             policy,
             step_slots(steps, shape, slots),
-            {from_ingest: TokenRing(prompts)},
+            {inbox: TokenRing(memory) for (_, inbox), memory in zip(asking, prompts, strict=True)},
             from_executor,
             to_executor,
-            to_output,
-            TokenRing(tokens),
+            Outputs(
+                [OutputWay(outbox, TokenRing(memory)) for (outbox, _), memory in zip(telling, tokens, strict=True)]
+            ),
             join=join,
         )
-        self.outboxes = (to_scheduler, to_executor, self._to_scheduler, to_output)
-        self.inboxes = (from_ingest, self._plans, from_executor, self.emits)
+        self.outboxes = (to_executor, self._to_scheduler, *(outbox for outbox, _ in (*asking, *telling)))
+        self.inboxes = (self._plans, from_executor, *(inbox for _, inbox in (*asking, *telling)))
         self._to_scheduler.send(hello)
 
     def turn_executor(self) -> None:
@@ -102,19 +133,23 @@ class Engine:
         assert core is not None
         core.check()
         assert core.pool.free == core.pool.size
-        assert self.submitter.ring_tokens == self.token_ring.used == 0
+        assert not any(submitter.ring_tokens for submitter in self.submitters)
+        assert not any(ring.used for ring in self.token_rings)
 
 
 class Ring:
     """A server without sockets. `turn` gives every stroke one turn; `run` goes on until all requests ended.
 
-    `scheduler`, `submitter` and `token_ring` are those of the first engine.
+    `scheduler`, `submitter` and `token_ring` are those of the first engine, `router`, `table` and `output` the first
+    of theirs.
     """
 
     def __init__(
         self,
         *,
         engines: int = 1,
+        ingests: int = 1,
+        outputs: int = 1,
         rows: int = 8,
         budget: int = 64,
         depth: int = 2,
@@ -139,29 +174,42 @@ class Ring:
             **policy,
         )
         hello = Hello(blocks, block_size, max_model_len, VOCAB_SIZE, (EOS_TOKEN_ID,))
+        loads = bytearray(loads_bytes(ingests, engines))
         self.engines = [
-            Engine(number, common, hello, prompt_ring, token_ring, high_water_mark, join) for number in range(engines)
+            Engine(number, common, hello, prompt_ring, token_ring, high_water_mark, join, ingests, outputs, loads)
+            for number in range(engines)
         ]
-        self.scheduler, self.submitter = self.engines[0].scheduler, self.engines[0].submitter
-        self.token_ring = self.engines[0].token_ring
-        self.board = Board(bytearray(board_bytes(1)), ("output0",))
+        self.scheduler, self.submitter = self.engines[0].scheduler, self.engines[0].submitters[0]
+        self.token_ring = self.engines[0].token_rings[0]
+        self.ingests = [Ingest(number, ingests, self.engines, outputs, high_water_mark) for number in range(ingests)]
+        names = [f"output{number}" for number in range(outputs)]
+        self.board = Board(bytearray(board_bytes(outputs)), names)
         self.max_model_len = max_model_len
-        self.router = Router([engine.submitter for engine in self.engines])
-        self.table = Table(self.router, 0, 1 << 20)
-        to_ingest, self._texts = memory_wire("output0", Text, high_water_mark=high_water_mark)
-        self.output = OutputTurn(
-            {engine.emits: engine.token_ring for engine in self.engines},
-            {"ingest0": to_ingest},
-            TokenTable.of(VOCABULARY),
-            self.board.row("output0"),
+        self.router, self.table = self.ingests[0].router, self.ingests[0].table
+        self.outputs = [
+            OutputTurn(
+                {engine.emits[number]: engine.token_rings[number] for engine in self.engines},
+                {ingest.name: ingest.from_outputs[number] for ingest in self.ingests},
+                TokenTable.of(VOCABULARY),
+                self.board.row(name),
+            )
+            for number, name in enumerate(names)
+        ]
+        self.output = self.outputs[0]
+        self._outboxes = (
+            *(outbox for ingest in self.ingests for outbox in ingest.from_outputs),
+            *(outbox for engine in self.engines for outbox in engine.outboxes),
         )
-        self._outboxes = (to_ingest, *(outbox for engine in self.engines for outbox in engine.outboxes))
-        self._inboxes = (self._texts, *(inbox for engine in self.engines for inbox in engine.inboxes))
+        self._inboxes = (
+            *(inbox for ingest in self.ingests for inbox in ingest.texts),
+            *(inbox for engine in self.engines for inbox in engine.inboxes),
+        )
         self.live: list[LiveRequest] = []
         self._block_size = block_size
 
-    def submit(self, prompt: Sequence[int], **params: object) -> LiveRequest:
-        """A client's request. EOS is ignored unless the parameters say otherwise."""
+    def submit(self, prompt: Sequence[int], ingest: int = 0, **params: object) -> LiveRequest:
+        """A client's request to an ingest. EOS is ignored unless the parameters say otherwise."""
+        table = self.ingests[ingest].table
         sampling = SamplingParams(**{"ignore_eos": True, "temperature": 0.0, "max_tokens": 16, **params})
         request = LiveRequest(
             f"request-{len(self.live)}",
@@ -172,15 +220,14 @@ class Ring:
         )
         tokens = np.array(prompt, np.int32)
         encoded = EncodedPrompt(tokens, chain(tokens, self._block_size, request.keys, ()))
-        add_choices(request, [encoded], sampling, self.table, self.max_model_len)
+        add_choices(request, [encoded], sampling, table, self.max_model_len)
         self.live.append(request)
-        self.table.open(request)
+        table.open(request)
         return request
 
     def turn_ingest(self) -> None:
-        for text in self._texts.drain():
-            self.table.deliver(text)
-        self.router.retry()
+        for ingest in self.ingests:
+            ingest.turn()
 
     def turn_executor(self) -> None:
         for engine in self.engines:
@@ -194,7 +241,8 @@ class Ring:
         self.turn_ingest()
         self.turn_scheduler()
         self.turn_executor()
-        self.output.run()
+        for output in self.outputs:
+            output.run()
         for outbox in self._outboxes:
             outbox.flush()
 
@@ -203,7 +251,7 @@ class Ring:
         quiet = 0
         for _ in range(turns):
             self.turn()
-            quiet = quiet + 1 if self.settled and not len(self.table) else 0
+            quiet = quiet + 1 if self.settled and not any(len(ingest.table) for ingest in self.ingests) else 0
             if quiet > len(self._outboxes):  # what was on the wires has gone all the way round
                 self.check_empty()
                 return
@@ -219,7 +267,7 @@ class Ring:
             engine.check_empty()
         assert not any(self.router.work)
         assert not any(outbox.waiting for outbox in self._outboxes)
-        assert self.output.live == 0
+        assert [output.live for output in self.outputs] == [0] * len(self.outputs)
         assert [inbox.bad_frames for inbox in self._inboxes] == [0] * len(self._inboxes)
 
 

@@ -1,4 +1,4 @@
-"""Several engines behind one ingest and one output: the same texts as from one, and nothing is lost."""
+"""Several engines, ingests and outputs: the same texts as from one of each, and nothing is lost."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from fourstroke.common.types import Finish
+from fourstroke.procs.executor.fake import continuation
 
 from .ring import Ring, answer, check_answer, text_of
 
@@ -29,6 +30,58 @@ def test_text_does_not_depend_on_the_engine(engines: int, blocks: int) -> None:
         check_answer(request, prompt, 40)
     assert sum(requests_of(ring)) == len(PROMPTS)
     assert min(requests_of(ring)) > 0
+
+
+@pytest.mark.parametrize(("ingests", "engines", "outputs"), [(2, 1, 2), (3, 2, 1), (1, 1, 3), (2, 2, 2)])
+def test_text_does_not_depend_on_who_tells_it(ingests: int, engines: int, outputs: int) -> None:
+    """However many ingests and outputs share the work, the texts are the same, and all of them work."""
+    ring = Ring(ingests=ingests, engines=engines, outputs=outputs)
+    asked = [(number % ingests, prompt) for number, prompt in enumerate(PROMPTS)]
+    requests = [ring.submit(prompt, ingest, max_tokens=40) for ingest, prompt in asked]
+    scored = [ring.submit(prompt, ingest, max_tokens=40, n=3, logprobs=2) for ingest, prompt in asked]
+    ring.run()
+    for request, (_, prompt) in zip(requests, asked, strict=True):
+        check_answer(request, prompt, 40)
+    for request, (_, prompt) in zip(scored, asked, strict=True):
+        assert [answer(request, index).text for index in range(3)] == [text_of(continuation(prompt, 40))] * 3
+    told = [ring.board.row(f"output{output}")["detokenized_tokens"] for output in range(outputs)]
+    assert sum(told) == 4 * 40 * len(PROMPTS) and min(told) > 0
+    assert min(requests_of(ring)) > 0
+
+
+def test_stop_strings_and_leaving_clients_of_several_ingests() -> None:
+    """An output's news ends the request in its own ingest and engine; a client that leaves disturbs nobody else's."""
+    ring = Ring(ingests=2, engines=2, outputs=2)
+    tokens = continuation([30, 31, 32], 40)
+    stopped = [ring.submit([30, 31, 32], ingest, max_tokens=200, stop=f"<{tokens[9]}>") for ingest in (0, 1, 0, 1)]
+    left = [ring.submit([40, 41], ingest, max_tokens=200) for ingest in (0, 1)]
+    others = [ring.submit([50, 51], ingest, max_tokens=30) for ingest in (0, 1)]
+    for _ in range(5):
+        ring.turn()
+    for ingest, request in enumerate(left):
+        ring.ingests[ingest].table.abandon(request)
+    ring.run()
+    for request in stopped:
+        assert (answer(request).text, answer(request).tokens) == (text_of(tokens[:9]), tokens[:10])
+    for request in others:
+        check_answer(request, [50, 51], 30)
+
+
+def test_an_output_that_stands_still() -> None:
+    """Its requests wait, and no more than a bounded number of steps is planned; when it goes on all texts are right."""
+    ring = Ring(outputs=2, token_ring=64)
+    requests = [ring.submit(prompt, max_tokens=100) for prompt in PROMPTS]
+    planned = []
+    for _ in range(500):
+        ring.turn_ingest()
+        ring.turn_scheduler()
+        ring.turn_executor()
+        ring.outputs[1].run()
+        planned.append(ring.scheduler.core.statistics.steps_planned)  # type: ignore[union-attr]
+    assert len(set(planned[-100:])) == 1
+    ring.run()
+    for request, prompt in zip(requests, PROMPTS, strict=True):
+        check_answer(request, prompt, 100)
 
 
 def test_choices_of_a_prompt_stay_together() -> None:
@@ -84,39 +137,54 @@ STROKES = st.lists(st.sampled_from(["ingest", "scheduler", "executor", "output",
 
 @settings(max_examples=60, deadline=None)
 @given(
-    engines=st.integers(2, 3),
+    engines=st.integers(1, 3),
+    ingests=st.integers(1, 3),
+    outputs=st.integers(1, 3),
     high_water_mark=st.integers(1, 4),
     token_ring=st.integers(16, 64),
     strokes=STROKES,
     data=st.data(),
 )
 def test_any_order_of_turns(
-    engines: int, high_water_mark: int, token_ring: int, strokes: list[str], data: st.DataObject
+    engines: int,
+    ingests: int,
+    outputs: int,
+    high_water_mark: int,
+    token_ring: int,
+    strokes: list[str],
+    data: st.DataObject,
 ) -> None:
-    """The strokes of all engines take turns in any order, clients come and leave: texts are right, nothing is held."""
+    """All processes take turns in any order, clients come and leave: texts are right, nothing is held."""
     ring = Ring(
-        engines=engines, high_water_mark=high_water_mark, token_ring=token_ring, prompt_ring=64, max_model_len=64
+        engines=engines,
+        ingests=ingests,
+        outputs=outputs,
+        high_water_mark=high_water_mark,
+        token_ring=token_ring,
+        prompt_ring=64,
+        max_model_len=64,
     )
     requests, left = [], set()
     for stroke in strokes:
         engine = data.draw(st.sampled_from(ring.engines))
         match stroke:
             case "ingest":
-                ring.turn_ingest()
+                data.draw(st.sampled_from(ring.ingests)).turn()
             case "scheduler":
                 engine.scheduler.turn()
             case "executor":
                 engine.turn_executor()
             case "output":
-                ring.output.run()
+                data.draw(st.sampled_from(ring.outputs)).run()
             case "submit":
                 prompt = data.draw(st.lists(st.integers(17, 20), min_size=1, max_size=30))
-                requests.append((ring.submit(prompt, max_tokens=20), prompt))
+                ingest = data.draw(st.integers(0, ingests - 1))
+                requests.append((ring.submit(prompt, ingest, max_tokens=20), prompt, ingest))
             case "leave" if requests:
-                request, _ = data.draw(st.sampled_from(requests))
+                request, _, ingest = data.draw(st.sampled_from(requests))
                 left.add(request)
-                ring.table.abandon(request)
+                ring.ingests[ingest].table.abandon(request)
     ring.run()
-    for request, prompt in requests:
+    for request, prompt, _ in requests:
         if request not in left:
             check_answer(request, prompt, 20)

@@ -32,6 +32,8 @@ BAD = [
     ("--num-blocks", {"num_blocks": 0}),
     ("--data-parallel-size", {"data_parallel_size": 0}),
     ("--data-parallel-size", {"data_parallel_size": 33}),
+    ("--ingest-procs", {"ingest_procs": 0}),
+    ("--output-procs", {"output_procs": 65}),
     ("--alignment", {"alignment": "always"}),
     ("--max-model-len", {"max_model_len": 0}),
     ("--api-key", {"api_key": ""}),

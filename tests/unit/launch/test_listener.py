@@ -1,5 +1,6 @@
 """Binding the HTTP socket: what works, and what is refused with which words."""
 
+import contextlib
 import socket
 import stat
 from pathlib import Path
@@ -18,10 +19,10 @@ def config(**fields: object) -> Config:
 def test_listens() -> None:
     """Connections are accepted from the moment of binding, before anybody serves them."""
     bound = listener.bind(config())
-    host, port = bound.getsockname()
-    assert listener.url(bound) == f"http://{host}:{port}"
+    host, port = bound.of_ingest(0).getsockname()
+    assert bound.url == f"http://{host}:{port}"
     with socket.create_connection((host, port)):
-        listener.close(bound)
+        bound.close()
     with pytest.raises(ConnectionRefusedError):
         socket.create_connection((host, port))
 
@@ -29,28 +30,60 @@ def test_listens() -> None:
 def test_ipv6() -> None:
     """An IPv6 address is shown in brackets."""
     bound = listener.bind(config(host="::1"))
-    assert listener.url(bound) == f"http://[::1]:{bound.getsockname()[1]}"
-    listener.close(bound)
+    assert bound.url == f"http://[::1]:{bound.of_ingest(0).getsockname()[1]}"
+    bound.close()
 
 
 def test_port_taken() -> None:
     """Two servers cannot listen on one port: the second is told which."""
     first = listener.bind(config())
-    port = first.getsockname()[1]
+    port = first.of_ingest(0).getsockname()[1]
     with pytest.raises(ResourceError, match=f"port {port} .* is taken"):
         listener.bind(config(port=port))
-    listener.close(first)
+    first.close()
+
+
+def test_shared_port() -> None:
+    """Several ingests listen on one port, which a second server still cannot have, nor a share of it."""
+    first = listener.bind(config(ingest_procs=3))
+    sockets = [first.of_ingest(index) for index in range(3)]
+    (where,) = {one.getsockname() for one in sockets}
+    clients = [socket.create_connection(where) for _ in range(64)]
+    for one in sockets:
+        one.settimeout(0.1)
+    accepted = []
+    for one in sockets:
+        with contextlib.suppress(TimeoutError):
+            while True:
+                accepted.append((one, one.accept()[0]))
+    assert len(accepted) == len(clients)
+    assert {one for one, _ in accepted} == set(sockets)
+    for ingests in (1, 2):
+        with pytest.raises(ResourceError, match="is taken"):
+            listener.bind(config(port=where[1], ingest_procs=ingests))
+    for one in [*clients, *(one for _, one in accepted)]:
+        one.close()
+    first.close()
+    listener.bind(config(port=where[1], ingest_procs=2)).close()
+
+
+def test_shared_unix_socket(tmp_path: Path) -> None:
+    """A Unix socket is one for all ingests."""
+    bound = listener.bind(config(unix_socket=str(tmp_path / "s"), ingest_procs=3))
+    assert len({bound.of_ingest(index).fileno() for index in range(3)}) == 1
+    bound.close()
+    bound.close()
 
 
 def test_port_again() -> None:
     """A port is free for the next server although connections of the last one are still being forgotten."""
     first = listener.bind(config())
-    port = first.getsockname()[1]
+    port = first.of_ingest(0).getsockname()[1]
     with socket.create_connection(("127.0.0.1", port)):
-        served, _ = first.accept()
+        served, _ = first.of_ingest(0).accept()
         served.close()  # this side closes first and holds the port in TIME_WAIT
-    listener.close(first)
-    listener.close(listener.bind(config(port=port)))
+    first.close()
+    listener.bind(config(port=port)).close()
 
 
 @pytest.mark.parametrize("host", ["no such host", "", "256.1.1.1", "a" * 300])
@@ -71,11 +104,11 @@ def test_unix(tmp_path: Path) -> None:
     path = tmp_path / "s"
     bound = listener.bind(config(unix_socket=str(path)))
     assert stat.S_IMODE(path.stat().st_mode) == 0o600
-    assert listener.url(bound) == f"unix:{path}"
+    assert bound.url == f"unix:{path}"
     with pytest.raises(ResourceError, match="in use"):
         listener.bind(config(unix_socket=str(path)))
-    listener.close(bound)
-    listener.close(bound)
+    bound.close()
+    bound.close()
     assert not path.exists()
 
 

@@ -21,7 +21,11 @@ TWO = {"data_parallel_size": 2, "executor": "fake"}
 THREE = {"data_parallel_size": 3, "alignment": "coalesce"}
 
 
-@pytest.fixture(params=[{}, {"executor": "fake"}, {"threads": 3, "pipeline_depth": 1, "max_num_seqs": 1}, TWO, THREE])
+MANY = {"ingest_procs": 3, "output_procs": 2, "data_parallel_size": 2}
+ONE_ROW = {"threads": 3, "pipeline_depth": 1, "max_num_seqs": 1}
+
+
+@pytest.fixture(params=[{}, {"executor": "fake"}, ONE_ROW, TWO, THREE, MANY])
 def topology(request: pytest.FixtureRequest) -> Topology:
     return build(config(**request.param), 8)
 
@@ -65,7 +69,7 @@ def test_wires_join_processes(topology: Topology) -> None:
 
 def test_every_process_is_reached(topology: Topology) -> None:
     """Work that enters at ingest reaches every process, and every process reports to the supervisor."""
-    reached = {"ingest0"}
+    reached = {name for name in names(topology) if name.startswith("ingest")}
     for _ in topology.processes:
         reached |= {wire.receiver for wire in topology.wires if wire.sender in reached}
     assert reached == names(topology) | {SUPERVISOR}
@@ -141,6 +145,22 @@ def test_engines() -> None:
     for number in range(3):
         assert {f"ring.ingest0.scheduler{number}", f"ring.scheduler{number}.output0"} <= set(names)
         assert f"steps.scheduler{number}" in names
+
+
+def test_several_ingests_and_outputs() -> None:
+    """Each has a wire and a ring of its own to or from every engine; ingests have wires among them, too."""
+    topology = build(config(**MANY), 8)
+    wires = [f"{wire.sender} {wire.receiver}" for wire in topology.wires]
+    segments = [segment.name for segment in topology.segments]
+    for scheduler in ("scheduler0", "scheduler1"):
+        assert {f"ring.ingest{ingest}.{scheduler}" for ingest in range(3)} <= set(segments)
+        assert {f"ring.{scheduler}.output{output}" for output in range(2)} <= set(segments)
+        assert {f"ingest{ingest} {scheduler}" for ingest in range(3)} <= set(wires)
+        assert {f"{scheduler} output{output}" for output in range(2)} <= set(wires)
+    assert {f"output{output} ingest{ingest}" for output in range(2) for ingest in range(3)} <= set(wires)
+    assert {f"ingest{one} ingest{other}" for one in range(3) for other in range(3) if one != other} <= set(wires)
+    assert {f"{SUPERVISOR} ingest{ingest}" for ingest in range(3)} <= set(wires)
+    assert "3 ingests, all on one port" in picture(topology)
 
 
 @pytest.mark.parametrize("alignment", ALIGNMENTS)

@@ -20,7 +20,14 @@ from fourstroke.procs.ingest.errors import Refusal
 from fourstroke.procs.ingest.framing import CHAT, TEXT, Framing
 from fourstroke.procs.ingest.load_tokenizer import load_tokenizer
 from fourstroke.procs.ingest.messages import ROLES
-from fourstroke.procs.ingest.prompts import INLINE_CHARS, INLINE_HASHED_TOKENS, Prompts, fitting, read_prompts
+from fourstroke.procs.ingest.prompts import (
+    INLINE_CHARS,
+    INLINE_HASHED_TOKENS,
+    INLINE_IDS,
+    Prompts,
+    fitting,
+    read_prompts,
+)
 from fourstroke.procs.ingest.template import ChatTemplate
 
 from ..tokenizer_files import byte_level, metaspace, pieces, pieces_file, whole_words, write_folder, write_gguf_pieces
@@ -56,7 +63,7 @@ def test_control_tokens_typed_by_a_user(prompts: Prompts, role: str, parts: bool
         ids = chat(prompts, [{"type": "text", "text": text}] if parts else text, role)
         counts.append(len(ids))
         assert ids.count(1) == (2 if role == "system" else 3)
-        assert text in prompts.text_of(ids)
+        assert text in asyncio.run(prompts.text_of(ids))
     assert (counts[1] - counts[0], counts[2] - counts[0]) == (20, 7)
 
 
@@ -73,9 +80,9 @@ def test_long_texts_go_to_a_worker(model_path: Path, monkeypatch: pytest.MonkeyP
     inline = []
     encode = tokenizer.encode_prompt
 
-    def spy(text: str, bos: bool) -> list[int]:
+    def spy(text: str, bos: bool, most: int | None) -> list[int]:
         inline.append(threading.current_thread() is threading.main_thread())
-        return encode(text, bos)
+        return encode(text, bos, most)
 
     monkeypatch.setattr(tokenizer, "encode_prompt", spy)
     texts = ["a" * INLINE_CHARS, "a" * (INLINE_CHARS + 1)]
@@ -170,7 +177,7 @@ def test_texts_come_out_as_they_went_in(any_prompts: Prompts, said: list[tuple[s
     source = tokenizer.chat_template or ""
     plain = ChatTemplate(source, tokenizer.special_tokens)
     expected = plain.render([{"role": role, "content": words, "name": name} for role, words, name in said])
-    assert any_prompts.text_of(ids) == expected
+    assert asyncio.run(any_prompts.text_of(ids)) == expected
     controls = {control.id: control.text for control in tokenizer.controls}
     empty = plain.render([{"role": "x", "content": "", "name": ""}] * len(said))
     markers = re.findall("|".join(re.escape(text) for text in controls.values()), empty)
@@ -186,8 +193,8 @@ def test_framing(prompts: Prompts) -> None:
 
     whole, closed, left_open = ids(CHAT), ids(replace(CHAT, opens_answer=False)), ids(Framing(False, False, True))
     assert whole[: len(closed)] == closed
-    assert prompts.text_of(whole[len(closed) :]) == "<|im_start|>assistant\n"
-    assert prompts.text_of(left_open).endswith("<|im_start|>assistant\nWell, ")
+    assert asyncio.run(prompts.text_of(whole[len(closed) :])) == "<|im_start|>assistant\n"
+    assert asyncio.run(prompts.text_of(left_open)).endswith("<|im_start|>assistant\nWell, ")
     with pytest.raises(InvalidRequest, match="continued"):
         asyncio.run(prompts.of_messages([{"role": "user", "content": " "}], LENGTH, Framing(False, False, True)))
 
@@ -241,6 +248,38 @@ def test_lengths() -> None:
         fitting([], 10, "prompt")
 
 
+def test_ids_that_a_client_sent(prompts: Prompts) -> None:
+    """They are checked to the last, wherever that is done; too many are refused by their number."""
+    for count in (INLINE_IDS, INLINE_IDS + 1, 40_000):
+        ids = [7] * count
+        assert asyncio.run(prompts.of_ids(ids, count + 1, 100)) == ids
+        with pytest.raises(InvalidRequest, match=r"not in 0\.\.99"):
+            asyncio.run(prompts.of_ids([*ids, 100], count + 2, 100))
+        with pytest.raises(Refusal, match=f"{count} tokens"):
+            asyncio.run(prompts.of_ids([7] * count, count, 100))
+
+
+@pytest.mark.parametrize("text", ["word " * 50, "word " * 3000])
+def test_more_tokens_than_wanted(prompts: Prompts, text: str) -> None:
+    """A text and a conversation with one id too many are refused with their number, with just enough they are not."""
+    messages = [{"role": "user", "content": text}]
+    for make in (
+        lambda most=None: prompts.of_text(text, LENGTH, most=most),
+        lambda most=None: prompts.of_messages(messages, LENGTH, most=most),
+    ):
+        ids = asyncio.run(make())
+        assert asyncio.run(make(len(ids))) == ids
+        with pytest.raises(Refusal, match=r"\d+ tokens"):
+            asyncio.run(make(len(ids) - 1))
+
+
+@pytest.mark.parametrize("count", [0, 1, 40_000])
+def test_ids_as_json(prompts: Prompts, count: int) -> None:
+    """However many there are, the list is JSON."""
+    ids = list(range(count))
+    assert json.loads(asyncio.run(prompts.listed(ids))) == ids
+
+
 @pytest.mark.parametrize(
     "value, prompts",
     [
@@ -254,7 +293,7 @@ def test_lengths() -> None:
 )
 def test_forms(value: Any, prompts: Any) -> None:
     """A prompt is a text, texts, ids or lists of ids."""
-    assert read_prompts(value, 100) == prompts
+    assert read_prompts(value) == prompts
 
 
 @pytest.mark.parametrize(
@@ -280,10 +319,16 @@ def test_forms(value: Any, prompts: Any) -> None:
     + [[{}], ["a", None], [[True]], [[1, None]], [1e30]],
     ids=repr,
 )
-def test_refused_forms(value: Any) -> None:
+def test_refused_forms(prompts: Prompts, value: Any) -> None:
     """Mixed kinds, other kinds and ids that do not exist are refused, and `prompt` is named."""
+
+    async def read() -> None:
+        for prompt in read_prompts(value):
+            assert isinstance(prompt, list)
+            await prompts.of_ids(prompt, LENGTH, 100)
+
     with pytest.raises(InvalidRequest) as raised:
-        read_prompts(value, 100)
+        asyncio.run(read())
     assert raised.value.param == "prompt"
 
 

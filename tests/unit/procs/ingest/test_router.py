@@ -11,6 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fourstroke.common.types import Finish
+from fourstroke.ipc.loads import Loads, loads_bytes
 from fourstroke.ipc.messages import CacheKeys, Limits, Sampling
 from fourstroke.procs.block_hash import chain
 from fourstroke.procs.ingest.live import Choice, LiveRequest
@@ -229,3 +230,20 @@ def test_sums_over_the_engines() -> None:
     world.ways[0].late, world.ways[1].late = late
     assert (world.router.prompt_capacity, world.router.ring_tokens) == (10, 7)
     assert world.router.retry() == [*late[0], *late[1]]
+
+
+def test_work_of_other_ingests_counts() -> None:
+    """Routers of several ingests see each other's work: the next prompt goes where the sum of all is least."""
+    memory = bytearray(loads_bytes(2, 2))
+    first, second = (World(2, loads=Loads(memory, 2, 2, own)) for own in range(2))
+    big = first.submit([1] * 900, cached=False)
+    assert first.engine_of(big) == 0
+    assert [second.place([2] * 90, cached=False) for _ in range(3)] == [1, 1, 1]
+    assert first.router.work == second.router.work
+    first.end(big)
+    assert second.place([3] * 90, cached=False) == 0
+
+
+def test_ingests_begin_with_different_engines() -> None:
+    """While all engines are idle each ingest prefers another one: their first prompts do not meet."""
+    assert [World(3, first=own).place([1] * 9, cached=False) for own in range(4)] == [0, 1, 2, 0]

@@ -11,7 +11,7 @@ from tokenizers import AddedToken, normalizers
 
 from fourstroke.procs.ingest.load_tokenizer import load_tokenizer
 from fourstroke.procs.ingest.space_before import take_space
-from fourstroke.procs.ingest.tokenizer import ModelTokenizer, SpaceBefore
+from fourstroke.procs.ingest.tokenizer import ModelTokenizer, SpaceBefore, TooManyTokens
 
 from ..tokenizer_files import byte_level, metaspace, whole_words, write_folder, write_gguf
 
@@ -84,6 +84,10 @@ def test_bos(tmp_path: Path) -> None:
     tokenizer = load_tokenizer(str(write_gguf(tmp_path / "model.gguf", byte_level(), "gpt-2")))
     assert tokenizer.encode_prompt("fox") == [0, *tokenizer.encode_text("fox")]
     assert tokenizer.encode_prompt("") == [0]
+    assert tokenizer.encode_prompt("fox", most=len(tokenizer.encode_prompt("fox"))) == tokenizer.encode_prompt("fox")
+    with pytest.raises(TooManyTokens) as raised:
+        tokenizer.encode_prompt("fox", most=len(tokenizer.encode_prompt("fox")) - 1)
+    assert raised.value.count == len(tokenizer.encode_prompt("fox"))
     assert tokenizer.decode(tokenizer.encode_prompt("fox")) == "fox"
 
 

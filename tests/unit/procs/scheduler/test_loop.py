@@ -27,7 +27,8 @@ from fourstroke.ipc.ring import TokenRing, ring_bytes
 from fourstroke.ipc.wire import memory_wire
 from fourstroke.procs.executor.fake import EOS_TOKEN_ID, VOCAB_SIZE, FakeRunner, continuation
 from fourstroke.procs.scheduler.core import Scheduler
-from fourstroke.procs.scheduler.main import MAX_TICKET_BYTES, SchedulerLoop
+from fourstroke.procs.scheduler.main import SchedulerLoop
+from fourstroke.procs.scheduler.outputs import MAX_TICKET_BYTES, Outputs, OutputWay
 from fourstroke.procs.scheduler.policy import Policy
 
 HELLO = Hello(16, 4, 64, VOCAB_SIZE, (EOS_TOKEN_ID,))
@@ -53,8 +54,7 @@ class Surroundings:
             {self.from_ingest: TokenRing(prompts)},
             self.from_executor,
             to_executor,
-            to_output,
-            TokenRing(tokens),
+            Outputs([OutputWay(to_output, TokenRing(tokens))]),
         )
         self.executor.send(HELLO)
 

@@ -15,7 +15,7 @@ from jsonschema import Draft202012Validator
 from openapi_spec_validator import validate
 
 from fourstroke.common.errors import InvalidRequest
-from fourstroke.procs.ingest import generate
+from fourstroke.procs.ingest import body
 from fourstroke.procs.ingest.app import application
 from fourstroke.procs.ingest.body import Body, parse
 from fourstroke.procs.ingest.fields import BOTH, PATHS, Route
@@ -79,7 +79,7 @@ def test_all_fields(around: Surroundings, monkeypatch: pytest.MonkeyPatch, route
         bodies[-1].asked = set()
         return bodies[-1]
 
-    monkeypatch.setattr(generate, "parse", watched)
+    monkeypatch.setattr(body, "parse", watched)
     assert asyncio.run(around.post(PATHS[route], {**PROMPTS[route], "max_tokens": 1})).status_code == 200
     assert bodies[0].asked == set(generating(route)["properties"])
 
