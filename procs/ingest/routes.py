@@ -82,10 +82,11 @@ class Routes:
         body.check_numbers()
         prompt, messages = body.get("prompt"), body.get("messages")
         refuse_templates(body)
+        functions = read_tools(body).functions
         if messages is not None:
             if prompt is not None:
                 raise InvalidRequest("prompt and messages are both given", "prompt")
-            functions, written = read_tools(body).functions, self._service.dialect.written
+            written = self._service.dialect.written
             framing = read_framing(body, chat=True)
             tokens = await self._service.prompts.of_messages(
                 messages, length, framing, functions=functions, form=written

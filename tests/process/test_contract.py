@@ -30,7 +30,7 @@ def test_description_is_true(tmp_path: Path) -> None:
     settings = tmp_path / "schemathesis.toml"
     settings.write_text(SETTINGS)
     command = [sys.executable, "-P", "-m", "schemathesis.cli", "--config-file", str(settings), "run"]
-    flags = ["--phases=coverage,fuzzing", f"--max-examples={EXAMPLES}", "--seed=1", "--no-color", "--workers=2"]
+    flags = ["--phases=coverage,fuzzing", f"--max-examples={EXAMPLES}", "--seed=1", "--no-color", "--workers=1"]
     with start_server("--executor=fake", "--max-model-len=64") as server:
         url = f"{server.wait_ready()}/openapi.json"
         done = subprocess.run([*command, url, *flags], cwd=tmp_path, capture_output=True, text=True, timeout=TIMEOUT_S)

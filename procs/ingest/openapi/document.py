@@ -189,8 +189,8 @@ def _event(chunk: str) -> Schema:
     held = {"anyOf": [{"$ref": f"#/components/schemas/{name}"} for name in (chunk, "Error")]}
     data = {
         "type": "string",
-        "contentMediaType": "application/json",
-        "contentSchema": held,
+        "if": {"const": "[DONE]"},
+        "else": {"contentMediaType": "application/json", "contentSchema": held},
         "description": "JSON; `[DONE]` in the last event, unless that is an error.",
     }
     return {"type": "object", "properties": {"data": data}, "required": ["data"]}

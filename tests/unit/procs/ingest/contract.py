@@ -51,7 +51,7 @@ class Contract:
             for event in response.text.split("\n\n"):
                 if event.startswith("data: {"):
                     self.match(
-                        content[kind]["schema"]["properties"]["data"]["contentSchema"],
+                        content[kind]["schema"]["properties"]["data"]["else"]["contentSchema"],
                         json.loads(event.removeprefix("data: ")),
                     )
 
