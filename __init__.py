@@ -8,25 +8,32 @@
 `fourstroke serve` serves the same over HTTP.
 """
 
+from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from .common.types import SamplingParams
+    from .ipc.kv_index import KvIndex
+    from .ipc.subscriber import AsyncKvSubscriber, KvSubscriber
     from .launch.llm import LLM
 
-__all__ = ["LLM", "SamplingParams", "__version__"]
+__all__ = ["LLM", "AsyncKvSubscriber", "KvIndex", "KvSubscriber", "SamplingParams", "__version__"]
 
 __version__ = "0.1.0"
 
 
+_PUBLIC = {
+    "LLM": "launch.llm",
+    "SamplingParams": "common.types",
+    "KvIndex": "ipc.kv_index",
+    "KvSubscriber": "ipc.subscriber",
+    "AsyncKvSubscriber": "ipc.subscriber",
+}
+"""Where the public names are at home."""
+
+
 def __getattr__(name: str) -> Any:
     """Load the public names when they are asked for: a server's processes need none of them."""
-    if name == "LLM":
-        from .launch.llm import LLM
-
-        return LLM
-    if name == "SamplingParams":
-        from .common.types import SamplingParams
-
-        return SamplingParams
-    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    if name not in _PUBLIC:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return getattr(import_module(f".{_PUBLIC[name]}", __name__), name)

@@ -14,6 +14,7 @@ import typing
 from dataclasses import dataclass
 from pathlib import Path
 
+from .endpoints import check_apart, check_endpoint
 from .errors import ConfigError
 
 DTYPES = ("auto", "float32", "bfloat16", "float16")
@@ -25,6 +26,9 @@ POLICIES = ("decode-first", "prefill-first")
 ALIGNMENTS = ("off", "delay", "coalesce")
 TOOL_CALL_PARSERS = ("auto", "none", "hermes", "llama3_json", "mistral")
 REASONING_PARSERS = ("auto", "none", "think")
+KV_ENCODINGS = ("map", "array")
+KV_REPLAY_FORMS = ("topic", "legacy")
+KV_HASHES = ("sha256_cbor",)
 LOG_LEVELS = ("debug", "info", "warning", "error")
 
 _ORIGIN = re.compile(r"[a-z][a-z0-9+.-]*://[^\s/?#]+")
@@ -89,6 +93,24 @@ class Config:
     tool_call_parser: str = "auto"
     reasoning_parser: str = "auto"
     """How a model writes calls, and what it thinks before it answers; auto: as its chat template says."""
+    kv_events: bool = False
+    """Changes of the KV cache are published, for routers."""
+
+    kv_events_endpoint: str = "tcp://127.0.0.1:5557"
+    kv_events_replay_endpoint: str | None = None
+    """None: the usual one for so many engines; empty: no replay."""
+
+    kv_events_topic: str = ""
+    kv_events_encoding: str = "map"
+    kv_events_replay_form: str = "topic"
+    kv_events_buffer_steps: int = 10_000
+    kv_events_queue: int = 10_000
+    kv_events_hwm: int = 100_000
+    kv_events_heartbeat_s: float = 5.0
+    kv_events_min_interval_s: float = 0.0
+    kv_events_hash: str = "sha256_cbor"
+    kv_events_hash_seed: str = "vllm-none-hash"
+    kv_events_dynamo_salt: bool = False
 
     request_timeout_s: float = 0.0
     """How long a request may take unless it says so itself; 0 is for ever."""
@@ -127,6 +149,7 @@ class Config:
         _between("--max-num-batched-tokens", self.max_num_batched_tokens, 1, 1 << 20)
         _between("--pipeline-depth", self.pipeline_depth, 1, 2)
         _between("--max-queue", self.max_queue, 1, 1 << 20)
+        self._check_kv_events()
         if self.memory_fraction is not None:
             _between("--memory-fraction", self.memory_fraction, 0.01, 0.95)
         _between("--drain-timeout", self.drain_timeout_s, 0, 86400)
@@ -144,6 +167,33 @@ class Config:
                 raise ConfigError(f"--allowed-origins must look like https://example.org, or be *; got {origin!r}")
         if self.api_key is not None and (not self.api_key or not self.api_key.isascii()):
             raise ConfigError("--api-key must be ASCII and not empty")
+
+    def _check_kv_events(self) -> None:
+        _one_of("--kv-events-encoding", self.kv_events_encoding, KV_ENCODINGS)
+        _one_of("--kv-events-replay-form", self.kv_events_replay_form, KV_REPLAY_FORMS)
+        _one_of("--kv-events-hash", self.kv_events_hash, KV_HASHES)
+        _between("--kv-events-buffer-steps", self.kv_events_buffer_steps, 1, 1 << 24)
+        _between("--kv-events-queue", self.kv_events_queue, 1, 1 << 24)
+        _between("--kv-events-hwm", self.kv_events_hwm, 1, 1 << 30)
+        _between("--kv-events-heartbeat", self.kv_events_heartbeat_s, 0, 3600)
+        _between("--kv-events-min-interval", self.kv_events_min_interval_s, 0, 3600)
+        if not self.kv_events:
+            return
+        if not self.prefix_cache:
+            raise ConfigError("--kv-events tells of the prefix cache, which --no-prefix-cache switches off")
+        flags = "--kv-events-endpoint", "--kv-events-replay-endpoint"
+        check_endpoint(flags[0], self.kv_events_endpoint)
+        if self.kv_replay_endpoint:
+            check_endpoint(flags[1], self.kv_replay_endpoint)
+            ranks = self.data_parallel_size
+            check_apart(flags[0], self.kv_events_endpoint, flags[1], self.kv_replay_endpoint, ranks)
+
+    @property
+    def kv_replay_endpoint(self) -> str:
+        """Where rank 0 replays KV events; empty: nowhere."""
+        if self.kv_events_replay_endpoint is not None:
+            return self.kv_events_replay_endpoint
+        return f"tcp://127.0.0.1:{5558 if self.data_parallel_size == 1 else 5657}"
 
     @classmethod
     def of_fields(cls, fields: dict[str, typing.Any]) -> Config:

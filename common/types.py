@@ -102,6 +102,14 @@ class TransferOutcome(enum.IntEnum):
     CANCELLED = 3
 
 
+class KvKind(enum.IntEnum):
+    """What has happened to blocks of the KV cache, as others are told of it."""
+
+    STORED = 0
+    REMOVED = 1
+    CLEARED = 2
+
+
 class State(enum.IntEnum):
     """What a process is doing, as its row on the board tells."""
 

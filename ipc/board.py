@@ -84,6 +84,9 @@ COLUMNS: dict[str, tuple[Column, ...]] = {
         Column("alignment_errors", "counter", "Plans on which the engines did not agree, so that prefills went ahead"),
         Column("late_results", "counter", "Results of rows that had ended or been preempted"),
         Column("token_ring_tokens", "gauge", "Tokens in the ring to output"),
+        Column("kv_event_queue_depth", "gauge", "Batches of KV events that the publisher has not taken yet"),
+        Column("kv_event_dropped_channel", "counter", "Batches of KV events for which the publisher had no room"),
+        Column("kv_event_resyncs", "counter", "Times that the publisher was told the whole cache, first or again"),
     ),
     "executor": _EVERY_ROLE
     + (
@@ -102,8 +105,23 @@ COLUMNS: dict[str, tuple[Column, ...]] = {
     ),
     "publisher": _EVERY_ROLE
     + (
-        Column("kv_event_batches", "counter", "KV event batches received"),
-        Column("kv_event_batches_lost", "counter", "KV event batches that never arrived"),
+        Column("incarnation", "info", "A random number of this process; 0: it publishes nothing"),
+        Column("kv_event_port", "info", "The port at which KV events are published"),
+        Column("kv_event_replay_port", "info", "The port at which missed ones are had"),
+        Column("kv_event_taken", "info", "Batches taken from the scheduler"),
+        Column("kv_event_wishes", "info", "Times that it has wished to be told the whole cache again"),
+        Column("kv_event_batches", "counter", "Batches of KV events numbered"),
+        Column("kv_event_events", "counter", "KV events in these batches"),
+        Column("kv_event_bytes", "counter", "Bytes of these batches"),
+        Column("kv_event_dropped_send", "counter", "Batches that some subscriber did not get, whose queue was full"),
+        Column("kv_event_encode_errors", "counter", "Batches that could not be encoded and were sent empty"),
+        Column("kv_event_replay_requests", "counter", "Replays asked for"),
+        Column("kv_event_replay_batches", "counter", "Batches replayed"),
+        Column("kv_event_replay_dropped", "counter", "Replays given up because their reader took nothing"),
+        Column("kv_event_bad_requests", "counter", "Requests for a replay that were none, or too many"),
+        Column("kv_event_snapshot_replies", "counter", "Replays that began with a snapshot"),
+        Column("kv_event_seq", "gauge", "The number of the next batch"),
+        Column("kv_event_ring_oldest", "gauge", "The number of the oldest batch that is kept"),
     ),
     "supervisor": _EVERY_ROLE,
 }

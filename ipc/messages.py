@@ -11,7 +11,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
-from ..common.types import MAX_LOGPROBS, Finish, State, TransferAction, TransferOutcome
+from ..common.types import MAX_LOGPROBS, Finish, KvKind, State, TransferAction, TransferOutcome
 
 MAX_TOKENS = 2**31 - 1
 """No count of tokens, blocks or ids is above this: they are int32 in shared memory."""
@@ -140,7 +140,7 @@ class Submit:
     """A prompt and its choices: choice i is request rids[i] and draws with seeds[i].
 
     The prompt lies in the prompt ring at `prompt_at`. `digests` has the SHA-256 chain (see
-    procs/block_hash.py) of its full blocks, 32 bytes each, or nothing without a prefix cache. A lower
+    ipc/block_hash.py) of its full blocks, 32 bytes each, or nothing without a prefix cache. A lower
     `priority` goes first. `timeout_s` 0 is none. `ticket` is an encoded Ticket for output. `mrope` is a column of
     positions [3, prompt_tokens] for models that have three, which go on with `mrope_delta` more than the
     place.
@@ -460,11 +460,56 @@ class Text:
 
 
 @dataclass(frozen=True, slots=True)
-class KvBatch:
-    """The changes of the KV cache in one step, numbered from 0 without a gap; `events` is encoded."""
+class KvKey:
+    """One of the extra keys of a block: its kind ("lora", "mm", "cache_salt" or "prompt_embeds") and what the kind has.
 
+    `block` is the place of the block among those of its change; `place` that of an image against the block.
+    """
+
+    block: int
+    kind: str
+    name: str = ""
+    place: int = 0
+    digest: bytes = b""
+
+
+@dataclass(frozen=True, slots=True)
+class KvChange:
+    """What has happened to some blocks of the KV cache. CLEARED is of all blocks, and has no columns.
+
+    Columns: `digests`, 32 bytes of each block, parents before children where they are stored, behind them where they
+    are removed. Stored blocks come in runs, each a part of one chain: `counts` (int32), how many blocks each run has;
+    `parents`, the 32 bytes of the digest before each; `tokens` (int32), as many for each block. `keys` come
+    in the order of their blocks.
+    """
+
+    kind: KvKind
+    digests: bytes = b""
+    counts: bytes = b""
+    parents: bytes = b""
+    tokens: bytes = b""
+    keys: tuple[KvKey, ...] = ()
+
+    def __post_init__(self) -> None:
+        blocks, runs = len(self.digests) // DIGEST_BYTES, len(self.counts) // 4
+        if len(self.digests) % DIGEST_BYTES or len(self.counts) % 4 or len(self.parents) != DIGEST_BYTES * runs:
+            raise ValueError(f"{len(self.digests)} bytes of digests in {runs} runs")
+        if len(self.tokens) % (4 * blocks) if blocks else self.tokens:
+            raise ValueError(f"{len(self.tokens)} bytes of tokens in {blocks} blocks")
+
+
+@dataclass(frozen=True, slots=True)
+class KvBatch:
+    """Changes of the KV cache, in order, for the publisher with this `incarnation`.
+
+    They are numbered from 0 without a gap in each `session`, a number that rises: in number 0 the first change is
+    CLEARED, and the whole cache follows.
+    """
+
+    incarnation: int
+    session: int
     number: int
-    events: bytes
+    changes: tuple[KvChange, ...]
 
 
 # Supervisor and everybody
@@ -517,6 +562,8 @@ Part = (
     | Opened
     | Endings
     | Detail
+    | KvKey
+    | KvChange
     | Logprobs
     | Ending
     | Ticket

@@ -30,6 +30,7 @@ class Child:
     """A running process. `state` and `text` are its last report; `status` is None until it has ended."""
 
     def __init__(self, spec: ProcessSpec, arguments: list[str], inbox: Inbox, pass_fds: Sequence[int]) -> None:
+        self.spec = spec
         self.name = spec.name
         self.role = spec.role
         self.inbox = inbox

@@ -1,9 +1,9 @@
-"""The `fourstroke` command: serve, generate, chat, bench, kernels, doctor.
+"""The `fourstroke` command: serve, generate, chat, bench, kv-events, kernels, doctor.
 
 An error is one line, `fourstroke: error: ...`, and an exit status:
 
     0    done, or stopped as asked
-    1    something failed: a process died, a server does not answer, a benchmark misses a target, the doctor sees red
+    1    something failed: a process died, a server does not answer, a benchmark misses a target, a check sees red
     2    the command line or a parameter is wrong
     3    refused: what is asked for cannot be done here (no such model, port taken, too little memory)
     130  interrupted by Ctrl-C;  143  by SIGTERM (a server that is up drains and exits with 0 instead)
@@ -86,7 +86,8 @@ def _serve(namespace: argparse.Namespace) -> None:
     try:
         path, name = resolve_model(namespace.model)
         names = config.served_model_names if namespace.served_model_name else (name,)
-        config = dataclasses.replace(config, model=str(path), served_model_names=names)
+        port = config.port if listener.port is None else listener.port
+        config = dataclasses.replace(config, model=str(path), served_model_names=names, port=port)
         supervise(config, build(config, usable_cores()), listener, namespace.stop_on_eof)
     finally:
         listener.close()
@@ -162,6 +163,12 @@ def _config_of_flags(flags: list[str]) -> Config:
     return dataclasses.replace(config, model=str(path))
 
 
+def _kv_events(namespace: argparse.Namespace) -> None:
+    from .kv_events.command import kv_events  # here, as above
+
+    kv_events(namespace)
+
+
 def _kernels(namespace: argparse.Namespace) -> None:
     kernels(namespace.action, namespace.arch, namespace.kernel)
 
@@ -186,6 +193,7 @@ _COMMANDS = {
     "generate": _generate,
     "chat": _chat,
     "bench": _bench,
+    "kv-events": _kv_events,
     "kernels": _kernels,
     "doctor": _doctor,
 }

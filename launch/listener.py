@@ -49,6 +49,11 @@ class Listener:
         host = f"[{name[0]}]" if self._sockets[0].family == socket.AF_INET6 else name[0]
         return f"http://{host}:{name[1]}"
 
+    @property
+    def port(self) -> int | None:
+        """The TCP port, None for a Unix socket."""
+        return None if self._path is not None else int(self._sockets[0].getsockname()[1])
+
     def close(self) -> None:
         """Stop listening; a Unix socket's path goes too. May be called again."""
         if self._sockets[0].fileno() < 0:

@@ -17,6 +17,9 @@ from ..common.config import (
     DTYPES,
     EXECUTORS,
     KV_CACHE_DTYPES,
+    KV_ENCODINGS,
+    KV_HASHES,
+    KV_REPLAY_FORMS,
     LOG_LEVELS,
     POLICIES,
     QUANTIZATIONS,
@@ -27,6 +30,7 @@ from ..common.config import (
 from ..common.errors import ConfigError
 from .arguments import finite, positive_number, whole
 from .bench.options import add_bench
+from .kv_events.options import add_kv_events
 from .model_source import DEFAULT_NAME
 
 KEY_VARIABLE = "FOURSTROKE_API_KEY"
@@ -51,6 +55,29 @@ class Option:
     help: str
     choices: tuple[str, ...] | None = None
 
+
+KV_EVENTS = (
+    Option("--kv-events", "kv_events", bool, "publish the changes of the KV cache, for routers"),
+    Option("--kv-events-endpoint", "kv_events_endpoint", str, "where they are published; engine i: i ports further"),
+    Option(
+        "--kv-events-replay-endpoint",
+        "kv_events_replay_endpoint",
+        str,
+        "where missed ones are had; '': nowhere; default: tcp://127.0.0.1:5558, with several engines :5657",
+    ),
+    Option("--kv-events-topic", "kv_events_topic", str, "their topic; {model}, {host} and {port} are filled in"),
+    Option("--kv-events-encoding", "kv_events_encoding", str, "how an event is written", KV_ENCODINGS),
+    Option("--kv-events-replay-form", "kv_events_replay_form", str, "frames of a replay's answer", KV_REPLAY_FORMS),
+    Option("--kv-events-buffer-steps", "kv_events_buffer_steps", whole, "batches that are kept for replay"),
+    Option("--kv-events-queue", "kv_events_queue", whole, "batches that may wait to be published"),
+    Option("--kv-events-hwm", "kv_events_hwm", whole, "batches that may wait for a subscriber, before it misses some"),
+    Option("--kv-events-heartbeat", "kv_events_heartbeat_s", finite, "idle seconds before an empty batch; 0: none"),
+    Option("--kv-events-min-interval", "kv_events_min_interval_s", finite, "seconds between batches, at least"),
+    Option("--kv-events-hash", "kv_events_hash", str, "how blocks are hashed", KV_HASHES),
+    Option("--kv-events-hash-seed", "kv_events_hash_seed", str, "the text of which the root's hash is made"),
+    Option("--kv-events-dynamo-salt", "kv_events_dynamo_salt", bool, "salts are told with Dynamo's prefix"),
+)
+"""What routers are told."""
 
 ENGINE = (
     Option("--backend", "backend", str, "where the model runs", BACKENDS),
@@ -113,6 +140,7 @@ ENGINE = (
         "engines prefill together: as soon as all can (delay), or when it fills a step of all (coalesce)",
         ALIGNMENTS,
     ),
+    *KV_EVENTS,
     Option("--start-timeout", "start_timeout_s", finite, "seconds until every process must be ready"),
     Option("--log-level", "log_level", str, "how much the processes log", LOG_LEVELS),
     Option("--fake-step", "fake_step_s", finite, "seconds that a step of the fake executor takes"),
@@ -213,11 +241,14 @@ def make_parser(version: str) -> argparse.ArgumentParser:
         prog="fourstroke", description="An LLM server, built as a pipeline of processes.", allow_abbrev=False
     )
     parser.add_argument("--version", action="version", version=f"fourstroke {version}")
-    commands = parser.add_subparsers(dest="command", required=True, metavar="serve|generate|chat|bench|kernels|doctor")
+    commands = parser.add_subparsers(
+        dest="command", required=True, metavar="serve|generate|chat|bench|kv-events|kernels|doctor"
+    )
     _add_serve(commands)
     _add_generate(commands)
     _add_chat(commands)
     add_bench(commands)
+    add_kv_events(commands)
     _add_kernels(commands)
     _add_doctor(commands)
     return parser

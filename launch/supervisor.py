@@ -5,13 +5,15 @@ signals, a closed owner, a death); the phases below wait on those facts. The sup
 ingest, whose processes get the listening sockets and are drained first, and the order of the strokes.
 
 The server stops when asked (SIGTERM, SIGINT or SIGHUP: requests end first, for up to the drain time-out; a second
-signal skips that, a third kills), when its owner goes away (--stop-on-eof), or when a process dies.
+signal skips that, a third kills), when its owner goes away (--stop-on-eof), or when a process dies. Only the publisher,
+which no request needs, is started again.
 """
 
 from __future__ import annotations
 
 import os
 import time
+from collections import deque
 from collections.abc import Callable, Sequence
 
 import zmq
@@ -22,7 +24,7 @@ from ..common.types import SUPERVISOR, State
 from ..ipc.board import Board
 from ..ipc.messages import Drain, Report
 from ..ipc.segment import BOARD
-from ..ipc.wire import Outbox, address, open_inbox, open_outbox
+from ..ipc.wire import Inbox, Outbox, address, open_inbox, open_outbox
 from .child import Child
 from .console import announce, say
 from .event_loop import EventLoop, StopSignals
@@ -35,6 +37,12 @@ STOP_TIMEOUT_S = 5.0
 
 LAST_TIMEOUT_S = 1.0
 """How long those have that are left then and are asked all at once, before they are killed."""
+
+
+MAX_RESTARTS = 3
+"""So often in RESTARTS_WITHIN_S a process is started again; then its death is the server's."""
+
+RESTARTS_WITHIN_S = 60.0
 
 
 class RefusalError(FourstrokeError):
@@ -69,6 +77,7 @@ class _Supervisor:
         self._loop = EventLoop()
         self._children: dict[str, Child] = {}
         self._orders: dict[str, Outbox] = {}
+        self._restarts: deque[float] = deque(maxlen=MAX_RESTARTS)
         self._owner_gone = False
         self._death: Child | None = None
 
@@ -92,7 +101,8 @@ class _Supervisor:
 
     # Phases
 
-    def _start(self, spec: ProcessSpec) -> None:
+    def _start(self, spec: ProcessSpec, inbox: Inbox | None = None) -> None:
+        """Start a process; `inbox` is the wire from the one that it takes the place of."""
         folder = self._made.folder
         told = assignment(
             spec,
@@ -111,7 +121,7 @@ class _Supervisor:
             told.save(path)
         except OSError as error:
             raise ResourceError(f"cannot write {path}: {error.strerror}") from None
-        inbox = open_inbox(self._context, address(str(folder), spec.name, SUPERVISOR), spec.name, Report)
+        inbox = inbox or open_inbox(self._context, address(str(folder), spec.name, SUPERVISOR), spec.name, Report)
         arguments = [str(path)]
         fds = [self._listener.of_ingest(told.index).fileno()] if spec.role == "ingest" else []
         for fd in fds:
@@ -221,11 +231,23 @@ class _Supervisor:
         for source in (child.pidfd, child.inbox.socket, child.output.fileno()):
             self._loop.remove(source)
         child.reap()
-        if self._death is None and child.failed:
+        if self._may_restart(child):
+            say(f"{child.name:<12}{child.end()}; it is started again")
+            self._restarts.append(time.monotonic())
+            child.close()
+            self._start(child.spec, child.inbox)
+        elif self._death is None and child.failed:
             self._death = child
             say(f"{child.name:<12}{child.end()}")
         elif child.state is not State.STOPPED:
             say(f"{child.name:<12}stopped")
+
+    def _may_restart(self, child: Child) -> bool:
+        """Whether the server goes on without this process until another one has its place."""
+        if child.role != "publisher" or not child.ready or not child.failed or self._interrupted:
+            return False
+        often = len(self._restarts) == MAX_RESTARTS
+        return not often or time.monotonic() - self._restarts[0] > RESTARTS_WITHIN_S
 
     def _welcome(self, seconds: float) -> str:
         names = ", ".join(self._config.served_model_names)

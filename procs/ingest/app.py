@@ -40,6 +40,7 @@ def application(service: Service) -> Starlette:
             Route("/reset_prefix_cache", routes.reset_prefix_cache, methods=["POST"]),
             Route("/tokenize", routes.tokenize, methods=["POST"]),
             Route("/detokenize", routes.detokenize, methods=["POST"]),
+            Route("/kv_event_sources", routes.kv_event_sources, methods=["GET"]),
             Route("/metrics", routes.metrics, methods=["GET"]),
             Route("/health", routes.health, methods=["GET"]),
             Route("/live", routes.live, methods=["GET"]),

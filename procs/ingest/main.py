@@ -22,6 +22,7 @@ import zmq
 
 from ...common.errors import BadMessage
 from ...common.types import SUPERVISOR, State, number_of
+from ...ipc.block_hash import root
 from ...ipc.loads import LOADS, Loads
 from ...ipc.messages import FROM_SIBLING, Drain, Text
 from ...ipc.ring import TokenRing
@@ -190,7 +191,7 @@ def serve(process: Process) -> None:
     sys.setswitchinterval(SWITCH_INTERVAL_S)
     listener = _listener(sys.argv[2:])
     process.report(State.STARTING, "loading the tokenizer")
-    prompts = Prompts(load_tokenizer(process.config.model))
+    prompts = Prompts(load_tokenizer(process.config.model), root(process.config.kv_events_hash_seed))
     try:
         uvloop.run(_serve(process, prompts, listener))
     finally:

@@ -15,9 +15,9 @@ from typing import Any, TypeVar
 import numpy as np
 
 from ...common.errors import InvalidRequest
+from ...ipc.block_hash import ROOT, chain
 from ...ipc.messages import CacheKeys
 from ...ipc.ring import Tokens
-from ..block_hash import chain
 from .errors import prompt_too_long
 from .framing import CHAT, TEXT, Framing
 from .literal import Separator
@@ -51,8 +51,10 @@ _T = TypeVar("_T")
 class Prompts:
     """Makes token ids of prompts. `max_model_len` is given with each call: it is known only once the executor is."""
 
-    def __init__(self, tokenizer: ModelTokenizer) -> None:
+    def __init__(self, tokenizer: ModelTokenizer, root: bytes = ROOT) -> None:
+        """`root` is the hash before that of the first block of each prompt."""
         self._tokenizer = tokenizer
+        self._root = root
         self._separator = Separator(tokenizer.controls)
         source = tokenizer.chat_template
         self._template = None if source is None else ChatTemplate(source, tokenizer.special_tokens)
@@ -119,8 +121,10 @@ class Prompts:
             raise prompt_too_long(f"at least {error.count}", max_model_len, "messages") from None
 
     async def digests(self, tokens: Tokens, block_size: int, keys: CacheKeys) -> bytes:
-        """The hashes of a prompt's full blocks, 32 bytes each (../block_hash.py)."""
-        return await self._run(len(tokens) <= INLINE_HASHED_TOKENS, lambda: chain(tokens, block_size, keys, ()))
+        """The hashes of a prompt's full blocks, 32 bytes each (ipc/block_hash.py)."""
+        return await self._run(
+            len(tokens) <= INLINE_HASHED_TOKENS, lambda: chain(tokens, block_size, keys, (), self._root)
+        )
 
     async def shown(self, prompt: Prompt) -> str:
         """A prompt as text: what was sent, or the text of the ids that were."""

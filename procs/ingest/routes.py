@@ -13,6 +13,7 @@ from .answers import to_json
 from .body import Body, parse, read_body, read_object
 from .errors import Refusal, quoted
 from .framing import read_framing
+from .kv_sources import kv_sources
 from .metrics import CONTENT_TYPE, exposition
 from .openapi.document import document
 from .parameters import flag, refuse_templates
@@ -41,6 +42,9 @@ class Routes:
     async def metrics(self, _: Request) -> Response:
         self._service.update_row()
         return Response(exposition(self._service.board), media_type=CONTENT_TYPE)
+
+    async def kv_event_sources(self, _: Request) -> Response:
+        return JSONResponse({"sources": kv_sources(self._service.config, self._service.board)})
 
     async def models(self, _: Request) -> Response:
         names = self._service.config.served_model_names

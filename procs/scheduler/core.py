@@ -91,6 +91,7 @@ class Scheduler:
             keep=policy.prefix_cache,
             events=policy.publish_events,
             on_evict=self.state_slots.drop,
+            root=policy.root,
         )
         self.table = RowTable(
             policy.max_num_seqs,
@@ -118,7 +119,7 @@ class Scheduler:
         admission = Admission(
             table, pool, self.state_slots, checkpoints, policy.max_num_seqs, policy.headroom_lookahead
         )
-        cache = PrefixCache(table, pool, enabled=policy.prefix_cache, tells=policy.publish_events)
+        cache = PrefixCache(table, pool, policy.root, enabled=policy.prefix_cache, tells=policy.publish_events)
         self._cache = cache
         self._lives = Lives(table, waiting, admission, checkpoints, cache, self.connector, statistics)
         self._preemption = Preemption(table, waiting, admission, statistics, checkpoints)

@@ -17,6 +17,7 @@ from typing import Protocol, cast
 
 from ...common.errors import BadMessage
 from ...common.types import State, role_of
+from ...ipc.block_hash import root
 from ...ipc.board import Row
 from ...ipc.collective import Collective
 from ...ipc.messages import (
@@ -37,6 +38,7 @@ from ...ipc.shared_collective import SEGMENT, SharedCollective
 from ...ipc.wire import Inbox, Outbox
 from ..process import HEARTBEAT_MS, RETRY_MS, Process, run
 from .align.gate import Gate, gate_for
+from .announcer import Announcer
 from .arrivals import requests_of
 from .core import Scheduler
 from .outputs import Outputs, OutputWay
@@ -77,8 +79,11 @@ class SchedulerLoop:
         outputs: Outputs,
         clock: Callable[[], float] = time.monotonic,
         join: Join | None = None,
+        announcer: Announcer | None = None,
     ) -> None:
-        """`join`: there are other schedulers, and their gate is asked before prefills."""
+        """`join`: there are other schedulers, and their gate is asked before prefills. `announcer`: the world is told
+        of the cache.
+        """
         self.core: Scheduler | None = None
         self._hello: Hello | None = None
         self._policy = policy
@@ -89,6 +94,7 @@ class SchedulerLoop:
         self._outputs = outputs
         self._clock = clock
         self._join = join
+        self._announcer = announcer
         self._rank: Rank | None = None
         self._gate: Gate | None = None
         self._check_due_s = -math.inf
@@ -107,6 +113,8 @@ class SchedulerLoop:
             return most
         if self.core.held:
             most = RETRY_MS / 1000
+        if self._announcer is not None and self.core.pool.bulletin is not None:
+            most = min(most, self._announcer.wait_s(self.core.pool.bulletin))
         return min(most, max(0.0, self.core.next_due_s - self._clock()))
 
     def turn(self) -> None:
@@ -128,6 +136,8 @@ class SchedulerLoop:
         for order in core.take_transfers():
             self._to_executor.send(order)
         self._outputs.send(core.take_emissions())
+        if self._announcer is not None and core.pool.bulletin is not None:
+            self._announcer.announce(core.pool.bulletin)
         self._log_statistics(core)
         if was_alive and not core.alive:
             self._check(core)
@@ -262,6 +272,8 @@ def serve(process: Process) -> None:
             long_prefill_threshold=config.long_prefill_threshold,
             delay_factor=config.scheduler_delay_factor,
             drafts=config.num_speculative_tokens,
+            publish_events=config.kv_events,
+            root=root(config.kv_events_hash_seed),
         ),
         step_slots(process.memory(steps_name(process.name)), shape, slots_for_depth(config.pipeline_depth)),
         {
@@ -272,6 +284,7 @@ def serve(process: Process) -> None:
         process.outbox(executor),
         Outputs([_way_to(process, output) for output in process.peers("output")]),
         join=(lambda: _join(process)) if config.aligned else None,
+        announcer=_announcer(process) if config.kv_events else None,
     )
     try:
         _run(process, loop)
@@ -281,6 +294,12 @@ def serve(process: Process) -> None:
 
 def _way_to(process: Process, output: str) -> OutputWay:
     return OutputWay(process.outbox(output), TokenRing(process.memory(ring_name(process.name, output))))
+
+
+def _announcer(process: Process) -> Announcer:
+    publisher = process.peer("publisher")
+    outbox, rows = process.outbox(publisher), process.board
+    return Announcer(outbox, rows.row(publisher), process.row, process.config.kv_events_queue)
 
 
 def _join(process: Process) -> tuple[Rank, Gate]:

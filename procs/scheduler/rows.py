@@ -17,9 +17,9 @@ token counts (min_tokens). `drafted`: drafts that lie ready in the executor. `fr
 the row's last token. `begun`: where its prefill began. `published`: how many of its blocks have had their chance to
 enter the prefix cache; `hashed`: more may have one. `sent_blocks`: entries of its block table that the executor
 has. `skipped`: steps in which it could have decoded and was left out. `digests`: how many its request has;
-`has_siblings`: there are other choices of its prompt. A parked row has blocks and waits for their content: when it
-comes, `arriving` tokens are committed, and `first_token` (or NO_FIRST_TOKEN) is its first output. A pinned row must
-keep its blocks.
+`has_siblings`: there are other choices of its prompt; `keyed`: some of its blocks may have extra keys. A parked row
+has blocks and waits for their content: when it comes, `arriving` tokens are committed, and `first_token` (or
+NO_FIRST_TOKEN) is its first output. A pinned row must keep its blocks.
 """
 
 from __future__ import annotations
@@ -29,6 +29,7 @@ from collections.abc import Iterator
 import numpy as np
 import numpy.typing as npt
 
+from ...ipc.messages import CacheKeys
 from ...ipc.plan import Column
 from ...ipc.ring import Tokens
 from .cache.blocks import BlockPool, blocks_for
@@ -41,6 +42,7 @@ Flags = npt.NDArray[np.bool_]
 
 NO_TOKENS: Tokens = np.zeros(0, np.int32)
 NO_FIRST_TOKEN = -1
+NO_KEYS = CacheKeys()
 
 
 def spread(rows: Rows, counts: Counts) -> tuple[Rows, Counts]:
@@ -75,7 +77,7 @@ class RowTable:
         self.opened, self.from_host, self.hashed = flags(), flags(), flags()
         self.has_stop_ids, self.has_stop_sequences, self.stops_at_eos = flags(), flags(), flags()
         self.wants_logprobs, self.wants_prompt_logprobs, self.asks_to_send = flags(), flags(), flags()
-        self.has_siblings = flags()
+        self.has_siblings, self.keyed = flags(), flags()
         self.rid, self.arrival, self.generation = counts(), counts(), counts()
         self.committed, self.in_flight, self.target, self.length = counts(), counts(), counts(), counts()
         self.open_tokens, self.open_steps, self.drafted, self.skipped = counts(), counts(), counts(), counts()
@@ -157,6 +159,7 @@ class RowTable:
         self.opened[row] = request.opened
         self.hashed[row], self.digests[row] = request.digests is not None, len(request.digests or ())
         self.has_siblings[row] = request.siblings is not None
+        self.keyed[row] = bool(request.images) or request.keys != NO_KEYS
         self.has_stop_ids[row], self.has_stop_sequences[row] = bool(limits.stop_token_ids), bool(limits.stop_sequences)
         self.stops_at_eos[row] = not limits.ignore_eos
         self.wants_logprobs[row] = request.sampling.logprobs >= 0

@@ -9,7 +9,7 @@ from typing import Any
 import msgpack
 
 from fourstroke.common.errors import BadMessage
-from fourstroke.common.types import Finish, State, TransferAction, TransferOutcome
+from fourstroke.common.types import Finish, KvKind, State, TransferAction, TransferOutcome
 from fourstroke.ipc import codec
 from fourstroke.ipc.messages import (
     Abort,
@@ -21,6 +21,7 @@ from fourstroke.ipc.messages import (
     Endings,
     Hello,
     KvBatch,
+    KvChange,
     KvTransfer,
     Limits,
     NewRow,
@@ -63,7 +64,7 @@ SENSELESS = {
         Endings(b"\0" * 8, b"\2", b"\0" * 4, (Detail(_NOBODY, "detail"),)),
     ),
     Text: Text(*_EMPTY, ("text", "text"), b"\0" * 7, (Ending(_NOBODY, Finish.STOP, None, 3, 1, 0, "detail"),)),
-    KvBatch: KvBatch(-7, b"events"),
+    KvBatch: KvBatch(-7, 0, 0, (KvChange(KvKind.CLEARED),)),
 }
 """A message of each kind that its receiver can see to be none of its business."""
 

@@ -12,9 +12,9 @@ import numpy as np
 import pytest
 import torch
 
+from fourstroke.ipc.block_hash import chain
 from fourstroke.ipc.messages import CacheKeys, Limits, Sampling, Submit
 from fourstroke.ipc.plan import StepShape, slots_for_depth, step_slots
-from fourstroke.procs.block_hash import chain
 from fourstroke.procs.executor.device.load import load_on
 from fourstroke.procs.scheduler.arrivals import requests_of
 from fourstroke.procs.scheduler.core import Scheduler

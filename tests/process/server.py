@@ -63,10 +63,11 @@ class Server:
                 self._errors += line
                 self._more.notify_all()
 
-    def wait_said(self, text: str) -> None:
-        """Wait until it has written something to standard error."""
+    def wait_said(self, text: str, times: int = 1) -> None:
+        """Wait until it has written something to standard error, so many times."""
         with self._more:
-            assert self._more.wait_for(lambda: text.encode() in self._errors, START_TIMEOUT_S), self.errors
+            said = self._more.wait_for(lambda: self._errors.count(text.encode()) >= times, START_TIMEOUT_S)
+            assert said, self.errors
 
     def wait_ready(self) -> str:
         """Wait for the line that says that the server is ready, and return its URL."""

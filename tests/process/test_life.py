@@ -7,6 +7,8 @@ import signal
 import psutil
 import pytest
 
+from fourstroke.launch.supervisor import MAX_RESTARTS
+
 from .server import get, leftovers, start_server, wait_gone
 
 FAKE = "--executor=fake"
@@ -29,7 +31,7 @@ def test_kill_of_the_launcher_takes_every_process_along():
     assert leftovers(successor.pid) == []
 
 
-@pytest.mark.parametrize("role", ["ingest", "scheduler", "executor", "output", "publisher"])
+@pytest.mark.parametrize("role", ["ingest", "scheduler", "executor", "output"])
 def test_a_process_that_dies_ends_the_server_with_its_cause(role: str):
     """The launcher says who died and of what, stops the others and exits with 1; nothing is left behind."""
     server = start_server(FAKE)
@@ -40,6 +42,20 @@ def test_a_process_that_dies_ends_the_server_with_its_cause(role: str):
     assert server.wait() == 1
     assert f"{role}0 was killed by SIGKILL" in server.errors
     assert wait_gone(list(children.values()), 0) == []
+    assert leftovers(server.pid) == []
+    server.close()
+
+
+def test_a_publisher_that_dies_is_started_again():
+    """Requests need none of it. When it dies too often the server stops, as it does for the others."""
+    server = start_server(FAKE)
+    url = server.wait_ready()
+    for times in range(1, MAX_RESTARTS + 2):
+        server.wait_said("publisher0  ready", times)
+        assert get(f"{url}/health")[0] == 200
+        psutil.Process(server.children()["publisher"]).send_signal(signal.SIGKILL)
+    assert server.wait() == 1
+    assert "publisher0 was killed by SIGKILL" in server.errors
     assert leftovers(server.pid) == []
     server.close()
 

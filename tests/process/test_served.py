@@ -7,9 +7,10 @@ from concurrent.futures import ThreadPoolExecutor
 
 import httpx
 import openai
+import psutil
 import pytest
 
-from .server import Server, metrics
+from .server import Server, get, metrics
 
 PROMPTS = [
     "The capital of France is",
@@ -107,3 +108,10 @@ def test_metrics_speak_of_every_process(exact_server: Server):
     assert numbers["generation_tokens_total", "scheduler0"] >= 16
     assert numbers["steps_run_total", "executor0"] > 0
     assert {"ingest0", "scheduler0", "executor0", "output0", "publisher0"} <= {process for _, process in numbers}
+
+
+def test_without_kv_events_nobody_can_listen(exact_server: Server):
+    """The publisher has no socket to the world, and there is no source to tell of."""
+    publisher = psutil.Process(exact_server.children()["publisher"])
+    assert [one for one in publisher.net_connections() if one.status == psutil.CONN_LISTEN] == []
+    assert get(f"{exact_server.url}/kv_event_sources") == (200, {"sources": []})

@@ -10,13 +10,13 @@ from dataclasses import dataclass
 import numpy as np
 
 from fourstroke.common.types import Finish, SamplingParams
+from fourstroke.ipc.block_hash import chain
 from fourstroke.ipc.board import Board, board_bytes
 from fourstroke.ipc.loads import Loads, loads_bytes
 from fourstroke.ipc.messages import FROM_EXECUTOR, FROM_INGEST, TO_EXECUTOR, CacheKeys, Emit, Ending, Hello, Text
 from fourstroke.ipc.plan import StepShape, slots_for_depth, step_slots
 from fourstroke.ipc.ring import TokenRing, ring_bytes
 from fourstroke.ipc.wire import memory_wire
-from fourstroke.procs.block_hash import chain
 from fourstroke.procs.detokenizer import TokenTable
 from fourstroke.procs.executor.fake import EOS_TOKEN_ID, VOCAB_SIZE, FakeRunner, continuation
 from fourstroke.procs.ingest.choices import EncodedPrompt, add_choices
@@ -25,6 +25,7 @@ from fourstroke.procs.ingest.router import Router
 from fourstroke.procs.ingest.submit import Submitter
 from fourstroke.procs.ingest.table import Table
 from fourstroke.procs.output.turn import OutputTurn
+from fourstroke.procs.scheduler.announcer import Announcer
 from fourstroke.procs.scheduler.main import Join, SchedulerLoop
 from fourstroke.procs.scheduler.outputs import Outputs, OutputWay
 from fourstroke.procs.scheduler.policy import Policy
@@ -81,6 +82,7 @@ class Engine:
         ingests: int,
         outputs: int,
         loads: bytearray,
+        announcer: Announcer | None,
     ) -> None:
         self.loads = loads
         name = f"scheduler{number}"
@@ -113,6 +115,7 @@ class Engine:
                 [OutputWay(outbox, TokenRing(memory)) for (outbox, _), memory in zip(telling, tokens, strict=True)]
             ),
             join=join,
+            announcer=announcer,
         )
         self.outboxes = (to_executor, self._to_scheduler, *(outbox for outbox, _ in (*asking, *telling)))
         self.inboxes = (self._plans, from_executor, *(inbox for _, inbox in (*asking, *telling)))
@@ -162,9 +165,12 @@ class Ring:
         high_water_mark: int = 1024,
         drafts: int = 0,
         join: Join | None = None,
+        announcer: Announcer | None = None,
         **policy: object,
     ) -> None:
-        """`policy` are further fields of Policy; the prefix cache is on unless they say otherwise."""
+        """`policy` are further fields of Policy; the prefix cache is on unless they say otherwise. `announcer`: of the
+        first engine.
+        """
         common = Policy(
             max_num_seqs=rows,
             max_num_batched_tokens=budget,
@@ -176,7 +182,19 @@ class Ring:
         hello = Hello(blocks, block_size, max_model_len, VOCAB_SIZE, (EOS_TOKEN_ID,))
         loads = bytearray(loads_bytes(ingests, engines))
         self.engines = [
-            Engine(number, common, hello, prompt_ring, token_ring, high_water_mark, join, ingests, outputs, loads)
+            Engine(
+                number,
+                common,
+                hello,
+                prompt_ring,
+                token_ring,
+                high_water_mark,
+                join,
+                ingests,
+                outputs,
+                loads,
+                None if number else announcer,
+            )
             for number in range(engines)
         ]
         self.scheduler, self.submitter = self.engines[0].scheduler, self.engines[0].submitters[0]

@@ -19,7 +19,7 @@ PACKAGE = "fourstroke"
 PROCS = ("ingest", "scheduler", "executor", "output", "publisher")
 
 MODULE_RULES = {
-    "": ("common", "launch"),
+    "": ("common", "ipc", "launch"),
     "common": ("common",),
     "ipc": ("common", "ipc"),
     "launch": ("common", "ipc", "launch", ""),
@@ -44,7 +44,7 @@ PACKAGE_RULES = {
 }
 """Which modules, and all below them, may import a package."""
 
-FREE_OF_PACKAGES = {"common": {"numpy"}, "ipc": {"numpy", "msgpack", "zmq"}}
+FREE_OF_PACKAGES = {"common": {"numpy"}, "ipc": {"numpy", "msgpack", "zmq", "cbor2"}}
 """Parts that may import these packages and otherwise only the standard library."""
 
 FORBIDDEN_PACKAGES = {"pickle", "cPickle", "dill", "cloudpickle", "shelve", "marshal"}

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from ....common.config import KV_ENCODINGS, KV_HASHES
 from ....common.rules import Schema
 from ..answers import CALLED, OBJECTS, REASONS
 from ..errors import ERROR
@@ -56,6 +57,18 @@ _LOGPROBS: dict[Route, Schema] = {
     ),
     "chat": _object(content=_list(_object(**_SCORE, top_logprobs=_list(_object(**_SCORE))))),
 }
+
+_KV_SOURCE = _object(
+    endpoint=_STRING,
+    replay_endpoint=_or_null(_STRING),
+    dp_rank=_COUNT,
+    topic=_STRING,
+    block_size=_COUNT,
+    model=_STRING,
+    encoding={"enum": list(KV_ENCODINGS)},
+    hash={"enum": list(KV_HASHES)},
+    incarnation=_COUNT,
+)
 
 
 def _choice(route: Route, content: dict[str, Schema], finish: Schema) -> Schema:
@@ -126,6 +139,7 @@ COMPONENTS: dict[str, Any] = {
     "Text": _object(prompt=_STRING),
     "Aborted": _object(id=_STRING, status={"const": "aborted"}),
     "Reset": _object(status={"const": "reset"}),
+    "KvSources": _object(sources=_list(_KV_SOURCE)),
     "Health": _object(status={"enum": list(STATUSES)}, detail=_STRING),
     "Alive": _object(status={"const": "ok"}),
 }

@@ -104,6 +104,9 @@ _OPERATIONS = (
         {**_BODY, **_MODEL},
         requests.detokenize(),
     ),
+    _Operation(
+        "/kv_event_sources", "get", "listKvEventSources", "Where KV events are published, by engine.", "KvSources", {}
+    ),
     _Operation("/metrics", "get", "metrics", "All counters, as Prometheus reads them.", None, {}),
     _Operation("/health", "get", "health", "Can a token be produced?", "Health", {}, needs_key=False),
     _Operation("/live", "get", "live", "Does the process run?", "Alive", {}, needs_key=False),

@@ -13,11 +13,11 @@ from typing import NamedTuple
 
 import numpy as np
 
+from ....ipc.block_hash import chain
 from ....ipc.codec import decode, encode
 from ....ipc.messages import DIGEST_BYTES, CacheKeys, Hello, Limits, RemoteKv, Sampling, StepPlan
 from ....ipc.plan import StepShape, slots_for_depth, step_slots
 from ....ipc.ring import Tokens
-from ...block_hash import chain
 from ..core import Scheduler
 from ..policy import Policy
 from ..request import Request

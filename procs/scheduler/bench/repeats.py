@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from types import CodeType, FrameType
 
 from ....common.figures import Figure, summarise
-from ...block_hash import chain, extend
+from ....ipc.block_hash import chain, extend
 from ..planning.admission import Admission
 from ..request import Request
 from ..state.checkpoints import Checkpoints

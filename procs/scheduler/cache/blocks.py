@@ -15,11 +15,11 @@ from collections.abc import Callable, Sequence
 
 import numpy as np
 
-from ....ipc.events import Cleared, KvEvent, Removed, Stored
+from ....ipc.block_hash import ROOT
 from ....ipc.plan import Column
-from ...block_hash import ROOT, adapter_of, published_keys
+from .bulletin import Bulletin
 from .free_blocks import Ids, LruQueue, VacantBlocks
-from .residency import NO_ENTRY, Chains, Contents, Hit, Residency, last_occurrences
+from .residency import NO_ENTRY, Chains, Hit, Residency, last_occurrences
 
 _ONE = np.int32(1)  # of the type of `holders`: see residency.py
 
@@ -33,7 +33,7 @@ class BlockPool:
     """Blocks 0..size-1; the pool can grow to `max_size` blocks (default: not at all).
 
     keep      whether a published block stays cached when nobody holds it any more; else it is vacant at once
-    events    whether take_events() has something to tell; if not, no event is ever built
+    events    whether there is a bulletin, from which others learn of changes; if not, none is ever described
     on_evict  is called with the ids of blocks that have lost their digests
     root      the digest before the first of every chain
 
@@ -55,12 +55,12 @@ class BlockPool:
         if size > self.max_size:
             raise ValueError(f"a pool of {size} blocks that has at most {self.max_size}")
         self.holders: Column = np.zeros(self.max_size, np.int32)
-        self.keep, self._tells, self._on_evict, self._root = keep, events, on_evict, root
+        self.keep, self._on_evict = keep, on_evict
         self._vacant, self._cached = VacantBlocks(self.max_size), LruQueue(self.max_size)
         self._vacant.add(np.arange(size))
         self._residency = Residency(self.max_size, root, self.holders)
         self._reserved: dict[int, Column] = {}
-        self._events: list[KvEvent] = []
+        self.bulletin = Bulletin(self._residency, self.max_size) if events else None
         self._scratch: Ids = np.zeros(self.max_size, np.intp)
 
     @property
@@ -119,11 +119,11 @@ class BlockPool:
 
     def _forget(self, ids: Ids) -> None:
         """Published blocks that nobody holds lose their digests."""
-        digests = self._residency.drop(ids)
+        entries, digests = self._residency.drop(ids)
         if self._on_evict and len(ids):
             self._on_evict(ids.tolist())
-        if self._tells and digests:
-            self._events.append(Removed(digests))
+        if self.bulletin:
+            self.bulletin.removed(entries, digests)
 
     # The prefix cache
 
@@ -135,29 +135,9 @@ class BlockPool:
         """
         chains = self._residency.rooted(chains)
         blocks, fresh = self._residency.publish(chains)
-        if self._tells and chains.contents is not None:
-            runs = zip(chains.begins.tolist(), chains.counts.tolist(), chains.parents, strict=True)
-            for begin, count, parent in runs:
-                end = begin + count
-                first = end - int(np.count_nonzero(fresh[begin:end]))  # what is in the cache has its prefix in it
-                if first < end:
-                    before = chains.digests[first - 1] if first > begin else parent
-                    self._tell_stored(chains.digests[first:end], before, chains.contents, first, end)
+        if self.bulletin and chains.contents:
+            self.bulletin.stored(chains, chains.contents, self._residency.entry[chains.ids], fresh)
         return blocks
-
-    def _tell_stored(self, digests: Sequence[bytes], parent: bytes, contents: Contents, first: int, end: int) -> None:
-        """Nobody carried these digests before; `contents` has those of their blocks from `first` to `end`."""
-        keys = contents.keys[first:end]
-        self._events.append(
-            Stored(
-                tuple(digests),
-                None if parent == self._root else parent,
-                contents.tokens[first:end].tobytes(),
-                contents.tokens.shape[1],
-                tuple([published_keys(of_block) for of_block in keys]) if any(keys) else None,
-                adapter_of(keys[0]),
-            )
-        )
 
     def probe(self, digests: Sequence[bytes], most: int | None = None) -> Hit:
         """How many of a chain's first `most` digests are in the cache, and of how many of these a block is held.
@@ -186,13 +166,8 @@ class BlockPool:
         self._vacant.add(ids)
         if self._on_evict and len(ids):
             self._on_evict(ids.tolist())
-        if self._tells:
-            self._events.append(Cleared())
-
-    def take_events(self) -> list[KvEvent]:
-        """What has happened to the cache since the last call, in order; nothing without `events`."""
-        events, self._events = self._events, []
-        return events
+        if self.bulletin:
+            self.bulletin.cleared()
 
     # Memory that comes and goes
 

@@ -9,9 +9,9 @@ from __future__ import annotations
 
 import numpy as np
 
+from ....ipc.block_hash import block_keys, encode_blocks, extend
 from ....ipc.plan import Column
 from ....ipc.ring import Tokens
-from ...block_hash import ROOT, block_keys, encode_blocks, extend
 from ..request import Request
 from ..rows import Counts, Rows, RowTable, spread
 from .blocks import BlockPool
@@ -21,9 +21,10 @@ from .residency import Chains, Contents
 class PrefixCache:
     """The way from rows to published blocks. Without `enabled` only choices of one prompt share blocks."""
 
-    def __init__(self, table: RowTable, pool: BlockPool, *, enabled: bool, tells: bool) -> None:
+    def __init__(self, table: RowTable, pool: BlockPool, root: bytes, *, enabled: bool, tells: bool) -> None:
         self._table = table
         self._pool = pool
+        self._root = root
         self.enabled = enabled
         self._tells = tells
 
@@ -49,7 +50,7 @@ class PrefixCache:
         owners, within = spread(rows, counts)
         indexes = np.repeat(firsts, counts) + within
         ids = table.tables[owners, indexes]
-        parents, behind = [ROOT] * len(rows), np.flatnonzero(firsts)
+        parents, behind = [self._root] * len(rows), np.flatnonzero(firsts)
         for run, digest in zip(behind.tolist(), self._digests(rows[behind], firsts[behind] - 1), strict=True):
             parents[run] = digest
         contents = self._contents(owners, indexes)
@@ -67,9 +68,12 @@ class PrefixCache:
         """What the world is told of these blocks, if it is told."""
         if not self._tells:
             return None
-        size = self._table.block_size
-        owned = zip(self._table.requests_of(rows), indexes.tolist(), strict=True)
-        keys = [block_keys(request.keys, request.images, index, size) for request, index in owned]
+        table, keys = self._table, {}
+        for place in np.flatnonzero(table.keyed[rows]).tolist():
+            request = table.request(int(rows[place]))
+            found = block_keys(request.keys, request.images, int(indexes[place]), table.block_size)
+            if found:
+                keys[place] = found
         return Contents(self._tokens(rows, indexes), keys)
 
     def _tokens(self, rows: Rows, indexes: Counts) -> Tokens:
@@ -93,7 +97,7 @@ class PrefixCache:
             digests = request.digests
             assert digests is not None
             keys = block_keys(request.keys, request.images, index, table.block_size)
-            digests.append(extend(digests[-1] if digests else ROOT, encoded, keys))
+            digests.append(extend(digests[-1] if digests else self._root, encoded, keys))
         table.digests[rows] = known + lacking
 
     # Choices of one prompt

@@ -20,7 +20,7 @@ So of the digests of a chain a first part is here, and of this a first part is h
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import compress, repeat
 from typing import NamedTuple
@@ -28,9 +28,9 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
+from ....ipc.block_hash import Keys
 from ....ipc.plan import Column
 from ....ipc.ring import Tokens
-from ...block_hash import Keys
 from .free_blocks import Flags, Ids
 
 NO_ENTRY = -1
@@ -47,10 +47,15 @@ class Hit:
 
 
 class Contents(NamedTuple):
-    """What others are told of blocks: their tokens, [blocks, block_size], and the keys of each."""
+    """What others are told of blocks: their tokens, [blocks, block_size], and the keys of those that have some."""
 
     tokens: Tokens
-    keys: Sequence[Keys | None]
+    keys: Mapping[int, Keys]
+
+    def only(self, blocks: Sequence[int]) -> Contents:
+        """Those of these blocks alone."""
+        keys = {place: self.keys[block] for place, block in enumerate(blocks) if block in self.keys}
+        return Contents(self.tokens[blocks], keys)
 
 
 class Chains(NamedTuple):
@@ -74,7 +79,7 @@ class Chains(NamedTuple):
     def only(self, runs: Flags) -> Chains:
         """These runs alone."""
         blocks = np.flatnonzero(np.repeat(runs, self.counts)).tolist()
-        contents = self.contents and Contents(self.contents.tokens[blocks], [self.contents.keys[at] for at in blocks])
+        contents = self.contents and self.contents.only(blocks)
         digests, parents = [self.digests[at] for at in blocks], [*compress(self.parents, runs)]
         return Chains(self.ids[blocks], digests, self.counts[runs], parents, contents)
 
@@ -108,6 +113,29 @@ class Residency:
         entry = int(self.entry[block])
         digest: bytes | None = None if entry == NO_ENTRY else self._digest[entry]
         return digest
+
+    # By entry, for those who tell of it
+
+    def by_birth(self) -> list[int]:
+        """All entries, parents before children. 160,000 take 0.5 ms."""
+        return list(self._entry_of.values())
+
+    def digests_of(self, entries: Ids) -> list[bytes]:
+        digests: list[bytes] = self._digest[entries].tolist()
+        return digests
+
+    def parents_of(self, entries: Ids) -> list[bytes]:
+        """The digests of their parents, or the root."""
+        parents = self._parent[entries].tolist()
+        return [self._root if parent == NO_ENTRY else self._digest[parent] for parent in parents]
+
+    def parent_entries(self, entries: Ids) -> Ids:
+        """The entries of their parents, or NO_ENTRY."""
+        parents: Ids = self._parent[entries]
+        return parents
+
+    def parent_entry(self, entry: int) -> int:
+        return int(self._parent[entry])
 
     def rooted(self, chains: Chains) -> Chains:
         """The runs of which the parent is here, nearly always all."""
@@ -161,10 +189,11 @@ class Residency:
         """Published blocks are not held any more."""
         np.subtract.at(self._held, self.entry[ids], _ONE)
 
-    def drop(self, ids: Ids) -> tuple[bytes, ...]:
+    def drop(self, ids: Ids) -> tuple[Ids, list[bytes]]:
         """Published blocks that nobody holds carry no digest any more.
 
-        Returns the digests that no block carries now, in the order in which their last blocks stand in `ids`.
+        Returns the digests that no block carries now, in the order in which their last blocks stand in `ids`, and
+        before them the entries that they had.
         """
         entries = self.entry[ids]
         self.entry[ids] = NO_ENTRY
@@ -175,7 +204,7 @@ class Residency:
             del self._entry_of[digest]
         self._digest[ended] = b""
         self._unused.extend(ended.tolist())
-        return tuple(digests)
+        return ended, digests
 
     def clear(self) -> None:
         """No block carries a digest any more; nobody may hold one that does."""

@@ -36,6 +36,15 @@ BAD = [
     ("--output-procs", {"output_procs": 65}),
     ("--alignment", {"alignment": "always"}),
     ("--max-model-len", {"max_model_len": 0}),
+    ("--kv-events", {"kv_events": True, "prefix_cache": False}),
+    ("--kv-events-endpoint", {"kv_events": True, "kv_events_endpoint": "5557"}),
+    ("--kv-events-replay-endpoint", {"kv_events": True, "kv_events_replay_endpoint": "udp://x"}),
+    ("--kv-events-endpoint", {"kv_events": True, "kv_events_replay_endpoint": "tcp://*:5558", "data_parallel_size": 2}),
+    ("--kv-events-hwm", {"kv_events_hwm": 0}),
+    ("--kv-events-queue", {"kv_events_queue": 0}),
+    ("--kv-events-buffer-steps", {"kv_events_buffer_steps": 0}),
+    ("--kv-events-heartbeat", {"kv_events_heartbeat_s": -1}),
+    ("--kv-events-min-interval", {"kv_events_min_interval_s": -1}),
     ("--api-key", {"api_key": ""}),
     ("--api-key", {"api_key": "schlüssel"}),
     ("--allowed-origins", {"allowed_origins": ("*", "example.org")}),
@@ -53,6 +62,27 @@ def test_refused_by_flag(flag, changes):
     with pytest.raises(ConfigError, match=f"^{flag} ") as caught:
         config(**changes)
     assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    "changes, allowed",
+    [
+        ({"kv_events_encoding": "xml"}, "map, array"),
+        ({"kv_events_replay_form": "none"}, "topic, legacy"),
+        ({"kv_events_hash": "builtin"}, "sha256_cbor"),
+    ],
+)
+def test_unknown_words_of_kv_events(changes, allowed):
+    """Are refused with the words that are allowed."""
+    with pytest.raises(ConfigError, match=allowed):
+        config(**changes)
+
+
+def test_where_kv_events_are_replayed():
+    """With several engines the usual place is further away, so that the ranges do not overlap."""
+    assert config(kv_events=True).kv_replay_endpoint == "tcp://127.0.0.1:5558"
+    assert config(kv_events=True, data_parallel_size=8).kv_replay_endpoint == "tcp://127.0.0.1:5657"
+    assert config(kv_events=True, kv_events_replay_endpoint="").kv_replay_endpoint == ""
 
 
 def test_an_api_key_is_not_shown():

@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fourstroke.common.errors import BadMessage
-from fourstroke.common.types import MAX_LOGPROBS, Finish, State
+from fourstroke.common.types import MAX_LOGPROBS, Finish, KvKind, State
 from fourstroke.ipc import codec, messages
 from fourstroke.ipc.messages import (
     DIGEST_BYTES,
@@ -22,6 +22,8 @@ from fourstroke.ipc.messages import (
     Hello,
     Image,
     KvBatch,
+    KvChange,
+    KvKey,
     Limits,
     NewRow,
     RemoteKv,
@@ -90,6 +92,17 @@ BOUNDED = {
         st.binary(max_size=5).map(lambda block: block * 4),
         st.integers(-1, MAX_TOKENS - 1),
         some(st.integers(0, MAX_TOKENS - 1)),
+    ),
+    KvChange: st.integers(0, 3).flatmap(
+        lambda blocks: st.builds(
+            KvChange,
+            st.sampled_from(KvKind),
+            st.just(bytes(DIGEST_BYTES * blocks)),
+            st.just(bytes(4)),
+            st.just(bytes(DIGEST_BYTES)),
+            st.integers(0, 4).map(lambda tokens: bytes(4 * tokens * blocks)),
+            some(st.builds(KvKey, SCALARS[int], SCALARS[str], SCALARS[str], SCALARS[int], SCALARS[bytes])),
+        )
     ),
     Image: st.builds(
         Image, SCALARS[str], st.integers(0, MAX_TOKENS - 1), st.integers(1, MAX_TOKENS - 1), SCALARS[bytes]
@@ -232,10 +245,13 @@ REPORT = [TYPES.index(Report), int(State.READY), "text"]
 @pytest.mark.parametrize(
     "value",
     [
-        [TYPES.index(KvBatch), 2**63, b""],
-        [TYPES.index(KvBatch), True, b""],
-        [TYPES.index(KvBatch), 1.0, b""],
-        [TYPES.index(KvBatch), 0, "text"],
+        [TYPES.index(KvBatch), 2**63, 0, 0, []],
+        [TYPES.index(KvBatch), True, 0, 0, []],
+        [TYPES.index(KvBatch), 1.0, 0, 0, []],
+        [TYPES.index(KvBatch), 0, 0, 0, "text"],
+        [TYPES.index(KvBatch), 0, 0, 0, [[int(KvKind.REMOVED), bytes(31), b"", b"", b"", []]]],
+        [TYPES.index(KvBatch), 0, 0, 0, [[int(KvKind.STORED), bytes(32), bytes(4), b"", bytes(16), []]]],
+        [TYPES.index(KvBatch), 0, 0, 0, [[int(KvKind.STORED), bytes(32), bytes(4), bytes(32), bytes(15), []]]],
         [*REPORT, None],
         REPORT[:2],
         [REPORT[0], 99, "text"],
@@ -298,7 +314,7 @@ def test_hostile_frames(frame):
 def test_errors_show_no_content():
     """What is refused may hold text of a client: the error says what it is, not what it holds."""
     with pytest.raises(BadMessage) as caught:
-        codec.decode(msgpack.packb([TYPES.index(KvBatch), "secret prompt", b""]), KvBatch)
+        codec.decode(msgpack.packb([TYPES.index(KvBatch), "secret prompt", 0, 0, []]), KvBatch)
     assert "secret" not in str(caught.value)
 
 

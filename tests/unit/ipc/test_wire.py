@@ -7,11 +7,18 @@ import pytest
 import zmq
 
 from fourstroke.common.errors import ResourceError
+from fourstroke.common.types import KvKind
 from fourstroke.ipc import codec, wire
-from fourstroke.ipc.messages import Drain, KvBatch
+from fourstroke.ipc.messages import Drain, KvBatch, KvChange
 from fourstroke.ipc.wire import Inbox, Outbox, address, memory_wire, open_inbox, open_outbox
 
-GOOD = codec.encode(KvBatch(1, b""))
+
+def batch(number: int, size: int = 0) -> KvBatch:
+    """A message with this number, and so many bytes in it."""
+    return KvBatch(1, 1, number, (KvChange(KvKind.REMOVED, bytes(size // 32 * 32)),))
+
+
+GOOD = codec.encode(batch(1))
 
 
 @dataclass
@@ -64,7 +71,7 @@ def fill(pair: Wire) -> int:
     """Send until the socket is full; how many messages that took."""
     sent = 0
     while pair.outbox.waiting < 3:
-        pair.outbox.send(KvBatch(sent, bytes(8192)))
+        pair.outbox.send(batch(sent, 8192))
         sent += 1
         assert sent < 100_000, "the wire is not bounded"
     return sent
@@ -73,7 +80,7 @@ def fill(pair: Wire) -> int:
 def test_order(pair):
     """Messages arrive in the order of sending, and drain does not wait for more."""
     for number in range(3):
-        pair.outbox.send(KvBatch(number, b"x"))
+        pair.outbox.send(batch(number))
     assert pair.receive(3) == [0, 1, 2]
     assert list(pair.inbox.drain()) == []
 
@@ -95,7 +102,7 @@ def test_full(pair):
 def test_limit(pair):
     """drain gives at most as many as asked for; the rest stays."""
     for number in range(3):
-        pair.outbox.send(KvBatch(number, b""))
+        pair.outbox.send(batch(number))
     assert pair.receive(1) == [0]
     assert pair.receive(2) == [1, 2]
 
@@ -105,7 +112,7 @@ def test_garbage(pair, frame, caplog):
     """What is no message of this wire is dropped and counted, the first one is logged, the next message comes."""
     for number in range(1, 3):
         pair.outbox.socket.send(frame)
-        pair.outbox.send(KvBatch(number, b""))
+        pair.outbox.send(batch(number))
         assert pair.receive(1) == [number]
     assert pair.inbox.bad_frames == 2
     assert [record.levelname for record in caplog.records] == ["WARNING"]
@@ -154,10 +161,10 @@ def test_oversize(context, folder, monkeypatch):
     monkeypatch.setattr(wire, "MAX_FRAME_BYTES", 1000)
     where = address(folder, "peer0", "me0")
     inbox, outbox = open_inbox(context, where, "peer0", KvBatch), open_outbox(context, where, "me0")
-    outbox.send(KvBatch(0, bytes(2000)))
+    outbox.send(batch(0, 2000))
     received: list[int] = []
     for number in range(1, 100):
-        outbox.send(KvBatch(number, b""))
+        outbox.send(batch(number))
         if inbox.socket.poll(100):
             received = [batch.number for batch in inbox.drain()]
             break
@@ -171,7 +178,7 @@ def test_sender_may_start_first(context, folder):
     """What was sent before the receiver bound is not lost."""
     where = address(folder, "peer0", "me0")
     outbox = open_outbox(context, where, "me0")
-    outbox.send(KvBatch(0, b""))
+    outbox.send(batch(0))
     inbox = open_inbox(context, where, "peer0", KvBatch)
     assert Wire(outbox, inbox).receive(1) == [0]
     outbox.close()
@@ -185,7 +192,7 @@ def test_receiver_may_start_again(context, folder):
     open_inbox(context, where, "peer0", KvBatch).close()
     inbox = open_inbox(context, where, "peer0", KvBatch)
     for number in range(100):
-        outbox.send(KvBatch(number, b""))
+        outbox.send(batch(number))
         if inbox.socket.poll(100):
             break
     received = [batch.number for batch in inbox.drain()]

@@ -110,6 +110,7 @@ def test_flags_round_trip() -> None:
     values |= {"quantization": "fp8", "kv_cache_dtype": "fp8", "batch_invariant": True}
     values |= {"host": "::1", "unix_socket": "/tmp/a b", "prefix_cache": False, "alignment": "delay"}
     values |= {"tool_call_parser": "hermes", "reasoning_parser": "think"}
+    values |= {"kv_events_encoding": "array", "kv_events_replay_form": "legacy", "kv_events_hash": "sha256_cbor"}
     fields = {option.field: values.get(option.field, option.type("7")) for option in ENGINE + HTTP}
     namespace = make_parser(__version__).parse_args(["serve", *as_flags(fields, ENGINE + HTTP)])
     assert given(namespace, ENGINE + HTTP) == fields

@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 
 from fourstroke.common.types import Finish, State
+from fourstroke.ipc.block_hash import chain
 from fourstroke.ipc.messages import DIGEST_BYTES, CacheKeys
-from fourstroke.procs.block_hash import chain
 
 from .surroundings import CHAT, COMPLETIONS, MAX_MODEL_LEN, VOCAB, Surroundings, error, events
 

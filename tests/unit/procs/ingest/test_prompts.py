@@ -14,8 +14,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from fourstroke.common.errors import InvalidRequest
+from fourstroke.ipc.block_hash import chain
 from fourstroke.ipc.messages import CacheKeys
-from fourstroke.procs.block_hash import chain
 from fourstroke.procs.ingest.errors import Refusal
 from fourstroke.procs.ingest.framing import CHAT, TEXT, Framing
 from fourstroke.procs.ingest.load_tokenizer import load_tokenizer
@@ -216,9 +216,9 @@ def test_long_prompts_are_hashed_by_a_worker(prompts: Prompts, monkeypatch: pyte
     """The hashes of a short prompt are made on the spot, those of a long one in a thread; they are the chain's."""
     inline = []
 
-    def spy(tokens: Any, block_size: int, keys: CacheKeys, images: Any) -> bytes:
+    def spy(tokens: Any, block_size: int, keys: CacheKeys, images: Any, start: bytes) -> bytes:
         inline.append(threading.current_thread() is threading.main_thread())
-        return chain(tokens, block_size, keys, images)
+        return chain(tokens, block_size, keys, images, start)
 
     monkeypatch.setattr("fourstroke.procs.ingest.prompts.chain", spy)
     keys = CacheKeys(salt="s")

@@ -11,9 +11,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fourstroke.common.types import Finish
+from fourstroke.ipc.block_hash import chain
 from fourstroke.ipc.loads import Loads, loads_bytes
 from fourstroke.ipc.messages import CacheKeys, Limits, Sampling
-from fourstroke.procs.block_hash import chain
 from fourstroke.procs.ingest.live import Choice, LiveRequest
 from fourstroke.procs.ingest.router import EXPECTED_TOKENS, Router
 from fourstroke.procs.ingest.submit import Submitter

@@ -8,6 +8,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from fourstroke.common.types import Finish, TransferOutcome
+from fourstroke.ipc.block_hash import chain
 from fourstroke.ipc.messages import (
     Abort,
     CacheKeys,
@@ -23,7 +24,6 @@ from fourstroke.ipc.messages import (
     TransferReport,
 )
 from fourstroke.ipc.plan import StepShape, StepSlot, slots_for_depth, step_slots
-from fourstroke.procs.block_hash import chain
 from fourstroke.procs.executor.fake import EOS_TOKEN_ID, VOCAB_SIZE, FakeRunner
 from fourstroke.procs.scheduler.align.gate import Gate
 from fourstroke.procs.scheduler.align.readiness import Readiness, Rule

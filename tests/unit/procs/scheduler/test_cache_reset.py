@@ -13,6 +13,7 @@ from fourstroke.procs.executor.fake import continuation
 from fourstroke.procs.scheduler.request import Phase
 from fourstroke.procs.scheduler.transfer.connector import Connector, Role
 
+from .cache.chains import told
 from .driver import Driver
 
 ONE_TO_8 = list(range(1, 9))
@@ -27,9 +28,9 @@ def test_a_reset_forgets_all_at_once():
     driver = caching(publish_events=True)
     driver.submit(1, ONE_TO_8, max_tokens=1)
     driver.run()
-    driver.core.pool.take_events()
+    told(driver.core.pool)
     driver.reset_cache(99)
-    assert driver.core.pool.take_events() == [Cleared()]
+    assert told(driver.core.pool) == [Cleared()]
     assert driver.core.pool.index_size == 0
     assert driver.ended[99].finish is Finish.STOP
     assert not driver.core.alive
@@ -79,6 +80,6 @@ def test_a_forced_reset_waits_for_those_that_run(depth):
     assert driver.ended[99].finish is Finish.STOP
     assert driver.outputs == dict.fromkeys((1, 2), continuation(ONE_TO_8, 6))
     assert driver.opened[2] == 0
-    told = [type(event) for event in driver.core.pool.take_events()]
-    assert told.count(Cleared) == 1
-    assert told.index(Cleared) < len(told) - 1
+    kinds = [type(event) for event in told(driver.core.pool)]
+    assert kinds.count(Cleared) == 1
+    assert kinds.index(Cleared) < len(kinds) - 1

@@ -11,9 +11,10 @@ from fourstroke.common.types import Finish
 from fourstroke.ipc.events import GPU, Removed, Stored
 from fourstroke.ipc.messages import CacheKeys, Image, Sampling
 from fourstroke.procs.executor.fake import continuation
-from fourstroke.procs.scheduler.cache import blocks as blocks_module
+from fourstroke.procs.scheduler.cache import bulletin
 from fourstroke.procs.scheduler.request import Phase
 
+from .cache.chains import told
 from .driver import Driver
 from .remote import blocks_of, prompt, rids, row_of
 
@@ -39,7 +40,7 @@ def watermark(driver: Driver, rid: int) -> int:
 
 
 def events(driver: Driver) -> list[type]:
-    return [type(event) for event in driver.core.pool.take_events()]
+    return [type(event) for event in told(driver.core.pool)]
 
 
 # Blocks of requests
@@ -269,7 +270,7 @@ def test_stored_is_told_once():
     driver.plan()
     assert events(driver) == []
     driver.settle()
-    (stored,) = driver.core.pool.take_events()
+    (stored,) = told(driver.core.pool)
     assert isinstance(stored, Stored)
     assert stored.digests == tuple(driver.request(1).digests[:2])
     assert (len(stored.digests), stored.block_size, stored.medium, stored.parent) == (2, 4, GPU, None)
@@ -283,7 +284,7 @@ def test_what_is_stored_is_not_told_again(live):
     driver.submit(1, ONE_TO_8, max_tokens=64 if live else 1)
     driver.turn()
     assert (1 in driver.core) == live
-    driver.core.pool.take_events()
+    told(driver.core.pool)
     driver.submit(2, ONE_TO_8)
     step = driver.plan()
     assert rids(driver, step)[-1] == 2
@@ -311,7 +312,7 @@ def test_the_end_of_a_request_removes_nothing(end):
     driver = cached(publish_events=True)
     driver.submit(1, ONE_TO_8, max_tokens=2)
     driver.turn()
-    driver.core.pool.take_events()
+    told(driver.core.pool)
     driver.plan()
     end(driver)
     assert driver.core.table.taken == 0
@@ -323,10 +324,9 @@ def test_without_events_none_is_built(monkeypatch):
     """Whatever happens. (EV-2)"""
 
     def fail(*_args):
-        raise AssertionError("an event was built")
+        raise AssertionError("a change was described")
 
-    for name in ("Stored", "Removed", "Cleared"):
-        monkeypatch.setattr(blocks_module, name, fail)
+    monkeypatch.setattr(bulletin, "KvChange", fail)
     driver = cached(blocks=4)
     for rid in range(4):
         driver.submit(rid, [rid + 20] * 3, max_tokens=6)
@@ -334,7 +334,7 @@ def test_without_events_none_is_built(monkeypatch):
     assert driver.core.statistics.preemptions
     driver.reset_cache(99)
     assert driver.ended[99].finish is Finish.STOP
-    assert driver.core.pool.take_events() == []
+    assert told(driver.core.pool) == []
 
 
 def test_a_step_tells_of_so_many_blocks_and_the_next_of_the_others(monkeypatch):

@@ -12,6 +12,7 @@ from fourstroke.procs.executor.fake import continuation
 from fourstroke.procs.scheduler.planning.forecast import Forecast
 from fourstroke.procs.scheduler.policy import TwoBatch
 
+from .cache.chains import told
 from .driver import Driver, Switch
 
 # Lengths
@@ -262,7 +263,7 @@ def test_a_cache_that_was_reset_has_nothing():
     driver.submit(1, prompt, max_tokens=1)
     driver.run()
     driver.reset_cache(99)
-    assert driver.core.pool.take_events()[-1] == Cleared()
+    assert told(driver.core.pool)[-1] == Cleared()
     assert driver.core.pool.index_size == 0
     driver.submit(2, prompt)
     assert driver.counts_of(driver.plan()) == [9]

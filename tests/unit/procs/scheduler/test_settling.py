@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 
 from fourstroke.common.types import Finish
+from fourstroke.ipc import block_hash
 from fourstroke.ipc.messages import CacheKeys, RowError
-from fourstroke.procs import block_hash
 from fourstroke.procs.executor.fake import EOS_TOKEN_ID
 from fourstroke.procs.scheduler.cache import prefix_cache
 

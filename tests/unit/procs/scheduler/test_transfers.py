@@ -15,6 +15,7 @@ from fourstroke.procs.scheduler.planning.forecast import Forecast
 from fourstroke.procs.scheduler.request import Phase
 from fourstroke.procs.scheduler.transfer.reports import read_report
 
+from .cache.chains import told
 from .driver import Driver, Switch
 from .remote import Partly, actions, blocks_of, consumer, elsewhere, prompt, rids, row_of
 
@@ -257,10 +258,10 @@ def test_received_blocks_are_published_like_computed_ones():
     driver = consumer(cache=True, publish_events=True)
     driver.submit(1, prompt(1, 12), remote=elsewhere(77))
     driver.plan()
-    assert driver.core.pool.take_events() == []
+    assert told(driver.core.pool) == []
     driver.arrive(1)
     driver.plan()
-    (stored,) = driver.core.pool.take_events()
+    (stored,) = told(driver.core.pool)
     assert isinstance(stored, Stored)
     assert (len(stored.digests), stored.medium, stored.block_size) == (3, GPU, 4)
     driver.settle()

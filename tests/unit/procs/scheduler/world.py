@@ -19,6 +19,7 @@ from fourstroke.procs.scheduler.request import Phase, Request
 from fourstroke.procs.scheduler.results.emission import Emission
 from fourstroke.procs.scheduler.transfer.connector import Connector, Role
 
+from .cache.chains import told
 from .crowd import POISON
 from .driver import Driver
 from .endings import check_end, for_life
@@ -229,7 +230,7 @@ class World(Driver):
                         "given to a transfer while an open step writes"
                     )
         self.movers.take(orders, self.outputs)
-        for event in self.core.pool.take_events():
+        for event in told(self.core.pool):
             self._events.hear(event)
         assert self._events.parents.keys() == self.core.pool._residency._entry_of.keys(), "events tell another story"
         if any(rid >= FIRST_RESET and self.resets[rid] for rid in list(self.ended)[before:]):

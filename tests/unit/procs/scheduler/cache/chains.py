@@ -5,9 +5,11 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from fourstroke.ipc.block_hash import ROOT, Keys, block_keys, chain
+from fourstroke.ipc.event_columns import events_of
+from fourstroke.ipc.events import KvEvent
 from fourstroke.ipc.messages import CacheKeys, Image
 from fourstroke.ipc.plan import Column
-from fourstroke.procs.block_hash import ROOT, Keys, block_keys, chain
 from fourstroke.procs.scheduler.cache.blocks import BlockPool, blocks_for
 from fourstroke.procs.scheduler.cache.residency import Chains, Contents
 
@@ -98,7 +100,14 @@ def one_run(
 ) -> Chains:
     """One run of blocks, none if it is empty; `tokens` are [blocks, block size]."""
     some = np.array([len(blocks)] if len(blocks) else [], np.int64)
-    return Chains(blocks, digests, some, [parent][: len(some)], Contents(tokens, keys))
+    of_blocks = {place: of_block for place, of_block in enumerate(keys) if of_block}
+    return Chains(blocks, digests, some, [parent][: len(some)], Contents(tokens, of_blocks))
+
+
+def told(pool: BlockPool, root: bytes = ROOT) -> list[KvEvent]:
+    """What the world is told of a pool since the last time, as events; nothing if it has no bulletin."""
+    changes = pool.bulletin.take() if pool.bulletin else []
+    return [event for change in changes for event in events_of(change, root)]
 
 
 def column(*ids: int) -> np.ndarray:

@@ -5,9 +5,9 @@ import pytest
 
 from fourstroke.ipc.events import Cleared, Removed, Stored
 from fourstroke.ipc.messages import CacheKeys, Image
-from fourstroke.procs.scheduler.cache import blocks as blocks_module
+from fourstroke.procs.scheduler.cache import bulletin
 
-from .chains import Cache, taken
+from .chains import Cache, taken, told
 
 ONE_TO_8 = list(range(1, 9))
 
@@ -17,8 +17,8 @@ def test_stored_is_told_once():
     cache = Cache(8, events=True)
     table = cache.admit(ONE_TO_8)
     tokens = np.array(ONE_TO_8, np.int32).tobytes()
-    assert cache.pool.take_events() == [Stored(tuple(table.digests), None, tokens, 4, medium="GPU")]
-    assert cache.pool.take_events() == []
+    assert told(cache.pool) == [Stored(tuple(table.digests), None, tokens, 4, medium="GPU")]
+    assert told(cache.pool) == []
 
 
 def test_stored_tells_the_run_that_is_new():
@@ -26,9 +26,9 @@ def test_stored_tells_the_run_that_is_new():
     cache = Cache(10, events=True)
     keys = CacheKeys("name", "/path", "s1")
     cache.run(range(4), keys=keys)
-    cache.pool.take_events()
+    told(cache.pool)
     table = cache.admit(range(12), keys=keys, use_hits=False)
-    assert cache.pool.take_events() == [
+    assert told(cache.pool) == [
         Stored(tuple(table.digests[1:]), table.digests[0], table.tokens[4:].tobytes(), 4, (("name",),) * 2, "name")
     ]
 
@@ -37,10 +37,10 @@ def test_keys_are_told_by_block():
     """An entry for each block, untagged; none at all if no block has keys."""
     cache = Cache(10, events=True)
     cache.admit(range(12), keys=CacheKeys(salt="s1"), images=[Image("A", 1, 2, b"")])
-    (event,) = cache.pool.take_events()
+    (event,) = told(cache.pool)
     assert (event.keys, event.adapter) == (((("A", 1), "s1"), None, None), None)
     cache.admit(range(50, 58))
-    (event,) = cache.pool.take_events()
+    (event,) = told(cache.pool)
     assert event.keys is None
 
 
@@ -51,46 +51,46 @@ def test_a_second_copy_is_silent(live):
     table = cache.admit(ONE_TO_8)
     if not live:
         cache.end(table)
-    cache.pool.take_events()
+    told(cache.pool)
     again = cache.admit(ONE_TO_8)
-    assert cache.pool.take_events() == []
+    assert told(cache.pool) == []
     cache.end(again)
-    assert cache.pool.take_events() == []
+    assert told(cache.pool) == []
 
 
 def test_the_end_of_a_copy_is_silent():
     """Removed is told when the last copy goes."""
     cache = Cache(2, events=True)
     cache.end(*[cache.admit([1] * 4, use_hits=False) for _ in range(2)])
-    cache.pool.take_events()
+    told(cache.pool)
     cache.pool.take(1)
-    assert cache.pool.take_events() == []
+    assert told(cache.pool) == []
     cache.pool.take(1)
-    assert cache.pool.take_events() == [Removed(tuple(cache.digests([1] * 4)))]
+    assert told(cache.pool) == [Removed(tuple(cache.digests([1] * 4)))]
 
 
 def test_removed_comes_before_the_stored_that_reuses_the_block():
     """And where there is room nothing is removed. (EV-5)"""
     cache = Cache(1, events=True)
     cache.run([1, 2, 3, 4])
-    cache.pool.take_events()
+    told(cache.pool)
     cache.admit([9] * 4)
-    first, second = cache.pool.take_events()
+    first, second = told(cache.pool)
     assert first == Removed(tuple(cache.digests([1, 2, 3, 4])))
     assert isinstance(second, Stored)
     roomy = Cache(8, events=True)
     roomy.run([1, 2, 3, 4])
     roomy.run([1, 2, 3, 4])
-    assert [type(event) for event in roomy.pool.take_events()] == [Stored]
+    assert [type(event) for event in told(roomy.pool)] == [Stored]
 
 
 def test_children_are_removed_before_parents():
     """In one event, when one request takes the blocks of a chain."""
     cache = Cache(3, events=True)
     cache.run(range(12))
-    cache.pool.take_events()
+    told(cache.pool)
     cache.pool.take(3)
-    assert cache.pool.take_events() == [Removed(tuple(cache.digests(range(12))[::-1]))]
+    assert told(cache.pool) == [Removed(tuple(cache.digests(range(12))[::-1]))]
 
 
 def test_clearing():
@@ -98,15 +98,15 @@ def test_clearing():
     lost = []
     cache = Cache(8, events=True, on_evict=lost.extend)
     cache.run(range(12))
-    cache.pool.take_events()
+    told(cache.pool)
     cache.pool.clear()
-    assert cache.pool.take_events() == [Cleared()]
+    assert told(cache.pool) == [Cleared()]
     assert (cache.pool.index_size, cache.pool.free, cache.hits(range(13))) == (0, 8, 0)
     assert sorted(lost) == [0, 1, 2]
     cache.check()
     assert taken(cache.pool, 8) == list(range(8))
     cache.pool.clear()
-    assert cache.pool.take_events() == [Cleared()]
+    assert told(cache.pool) == [Cleared()]
 
 
 def test_clearing_under_a_request_is_refused():
@@ -121,9 +121,9 @@ def test_the_end_of_a_request_tells_nothing():
     """Finished, aborted or preempted: its blocks stay cached. (EV-7)"""
     cache = Cache(8, events=True)
     table = cache.admit(range(12))
-    cache.pool.take_events()
+    told(cache.pool)
     cache.end(table)
-    assert cache.pool.take_events() == []
+    assert told(cache.pool) == []
     assert cache.hits(range(13)) == 3
 
 
@@ -131,15 +131,14 @@ def test_without_events_none_is_built(monkeypatch):
     """Whatever happens. (EV-2)"""
 
     def fail(*_args):
-        raise AssertionError("an event was built")
+        raise AssertionError("a change was described")
 
-    for name in ("Stored", "Removed", "Cleared"):
-        monkeypatch.setattr(blocks_module, name, fail)
+    monkeypatch.setattr(bulletin, "KvChange", fail)
     cache = Cache(3)
     cache.run(range(12))
     cache.run(range(20, 32))
     cache.pool.clear()
-    assert cache.pool.take_events() == []
+    assert told(cache.pool) == []
 
 
 def test_who_keeps_something_with_a_block_is_told():

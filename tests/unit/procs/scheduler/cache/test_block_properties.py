@@ -7,12 +7,12 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
+from fourstroke.ipc.block_hash import ROOT
 from fourstroke.ipc.events import Cleared, Removed, Stored
-from fourstroke.procs.block_hash import ROOT
 from fourstroke.procs.scheduler.cache.free_blocks import LruQueue
 from fourstroke.procs.scheduler.cache.residency import Hit
 
-from .chains import Cache, Table
+from .chains import Cache, Table, told
 
 BLOCK = 2
 prompts = st.lists(st.integers(0, 1), min_size=1, max_size=10)
@@ -211,7 +211,7 @@ class PoolMachine(RuleBasedStateMachine):
     @invariant()
     def a_reader_knows_the_index(self):
         """The events are those of the naive pool, and who applies them has the index, parents first."""
-        events = self.pool.take_events()
+        events = told(self.pool)
         assert [self.plain(event) for event in events] == self.naive.events
         self.naive.events.clear()
         for event in events:

@@ -7,7 +7,7 @@ from fourstroke.ipc.events import Removed
 from fourstroke.procs.scheduler.cache.blocks import BlockPool
 from fourstroke.procs.scheduler.cache.residency import Hit
 
-from .chains import NO_BLOCKS, NO_KEYS, Cache, Table, cached_pool, column, taken
+from .chains import NO_BLOCKS, NO_KEYS, Cache, Table, cached_pool, column, taken, told
 
 
 def test_retiring_a_vacant_block():
@@ -22,10 +22,10 @@ def test_retiring_a_cached_block():
     """Its digest is evicted. (BK-15)"""
     lost = []
     cache = cached_pool(2, 0, 1, events=True, on_evict=lost.extend)
-    cache.pool.take_events()
+    told(cache.pool)
     assert cache.pool.retire_top() == (2, None)
     assert [cache.hits([block] * 5) for block in range(3)] == [1, 1, 0]
-    assert cache.pool.take_events() == [Removed(tuple(cache.digests([2] * 4)))]
+    assert told(cache.pool) == [Removed(tuple(cache.digests([2] * 4)))]
     assert lost == [2]
     cache.check()
 
@@ -40,10 +40,10 @@ def test_retiring_the_beginning_of_chains():
     cache.pool.release(fillers)
     left, deeper = cache.admit([1] * 4 + [2] * 4), cache.admit([1] * 4 + [3] * 8)
     cache.end(left, other, deeper, beginning)
-    cache.pool.take_events()
+    told(cache.pool)
     assert cache.pool.retire_top() == (5, None)
     two, three = cache.digests([1] * 4 + [2] * 4), cache.digests([1] * 4 + [3] * 8)
-    assert cache.pool.take_events() == [Removed((two[1], three[2], three[1], three[0]))]
+    assert told(cache.pool) == [Removed((two[1], three[2], three[1], three[0]))]
     assert cache.hits([9] * 5) == 1
     cache.check()
 
@@ -56,9 +56,9 @@ def test_retiring_the_middle_of_a_chain():
     cache.tables.append(table)
     cache.publish(table)
     cache.end(table)
-    cache.pool.take_events()
+    told(cache.pool)
     assert cache.pool.retire_top() == (2, None)
-    assert cache.pool.take_events() == [Removed((table.digests[2], table.digests[1]))]
+    assert told(cache.pool) == [Removed((table.digests[2], table.digests[1]))]
     assert cache.hits(range(13)) == 1
     cache.check()
 
@@ -69,9 +69,9 @@ def test_retiring_a_copy():
     tables = [cache.admit(range(8)), cache.admit(range(4), use_hits=False)]
     assert tables[1].blocks.tolist() == [2]
     cache.end(*tables)
-    cache.pool.take_events()
+    told(cache.pool)
     assert cache.pool.retire_top() == (2, None)
-    assert cache.pool.take_events() == []
+    assert told(cache.pool) == []
     assert cache.hits(range(9)) == 2
     cache.check()
 
@@ -87,10 +87,10 @@ def test_retiring_a_block_that_two_hold(cached):
     assert moved.blocks.tolist() == [2]
     cache.pool.hold(moved.blocks)
     cache.end(others[1], others[0])
-    cache.pool.take_events()
+    told(cache.pool)
     target = 1 if cached else 0
     assert cache.pool.retire_top() == (2, target)
-    assert cache.pool.take_events() == ([Removed(tuple(others[1].digests))] if cached else [])
+    assert told(cache.pool) == ([Removed(tuple(others[1].digests))] if cached else [])
     assert cache.pool.find(moved.digests).tolist() == [target]
     assert cache.pool.probe(moved.digests) == Hit(1, 1)
     cache.pool.check(column(target, target))

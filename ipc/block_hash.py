@@ -21,13 +21,14 @@ import cbor2
 import numpy as np
 import numpy.typing as npt
 
-from ..ipc.events import PublishedKey
-from ..ipc.messages import CacheKeys, Image
-from ..ipc.ring import Tokens
+from .messages import CacheKeys, Image
+from .ring import Tokens
 
-Key = tuple[str, str] | tuple[str, str, str] | tuple[str, str, int]
+Key = tuple[str, str] | tuple[str, str, str] | tuple[str, str, int] | tuple[str, bytes]
 Keys = list[Key]
-"""The keys of a block: ("lora", name, path), ("mm", identity of an image, its place), ("cache_salt", salt)."""
+"""The keys of a block: ("lora", name, path), ("mm", identity of an image, its place), ("cache_salt", salt),
+("prompt_embeds", digest).
+"""
 
 DEFAULT_SEED = "vllm-none-hash"
 
@@ -113,25 +114,3 @@ def _cbor_integers(values: Tokens) -> tuple[bytes, npt.NDArray[np.int64]]:
     words = (values.astype(np.uint64) + _HEADS.take(form)).astype(">u8")
     kept = words.view(np.uint8)[_KEPT.take(form).view(np.bool_)]
     return kept.tobytes(), _SIZES.take(form)
-
-
-def published(digest: bytes) -> int:
-    """What the world is told of a digest: its last 8 bytes, as an unsigned integer."""
-    return int.from_bytes(digest[-8:], "big")
-
-
-def published_keys(keys: Keys | None) -> tuple[PublishedKey, ...] | None:
-    """What the world is told of a block's keys: no tags, and no path of an adapter."""
-    return tuple([_published_key(key) for key in keys]) if keys else None
-
-
-def _published_key(key: Key) -> PublishedKey:
-    match key:
-        case ("mm", identity, int(place)):
-            return identity, place
-    return key[1]
-
-
-def adapter_of(keys: Keys | None) -> str | None:
-    """The adapter's name in a block's keys."""
-    return next((key[1] for key in keys or () if key[0] == "lora"), None)

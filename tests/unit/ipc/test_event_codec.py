@@ -9,7 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fourstroke.common.errors import BadMessage
-from fourstroke.ipc.events import Batch, Cleared, Removed, Stored, decode_batch, encode_batch
+from fourstroke.ipc.event_codec import decode_batch, encode_batch
+from fourstroke.ipc.events import Batch, Cleared, Removed, Stored
 
 FORMS = ("map", "array")
 

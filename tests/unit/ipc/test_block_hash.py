@@ -6,18 +6,15 @@ import random
 import numpy as np
 import pytest
 
-from fourstroke.ipc.messages import CacheKeys, Image
-from fourstroke.procs.block_hash import (
+from fourstroke.ipc.block_hash import (
     ROOT,
-    adapter_of,
     block_keys,
     chain,
     encode_blocks,
     extend,
-    published,
-    published_keys,
     root,
 )
+from fourstroke.ipc.messages import CacheKeys, Image
 
 NO_KEYS = CacheKeys()
 
@@ -32,6 +29,11 @@ def split(packed: bytes) -> list[bytes]:
 
 def digests(tokens, block_size=4, keys=NO_KEYS, images=()) -> list[bytes]:
     return split(chain(column(*tokens), block_size, keys, images))
+
+
+def published(digest: bytes) -> int:
+    """What the world is told of a digest."""
+    return int.from_bytes(digest[-8:], "big")
 
 
 def image(identity: str, offset: int, tokens: int) -> Image:
@@ -187,13 +189,3 @@ def test_an_image_changes_nothing_before_it():
     plain, with_image = digests(tokens), digests(tokens, images=[image("imgA", 6, 2)])
     assert plain[0] == with_image[0]
     assert not set(plain[1:]) & set(with_image[1:])
-
-
-def test_keys_as_they_are_published():
-    """Untagged, in order, without the adapter's path; the adapter's name can be asked for."""
-    keys = block_keys(CacheKeys("name", "/path", "s1"), [image("imgA", 2, 3)], 0, 4)
-    assert published_keys(keys) == ("name", ("imgA", 2), "s1")
-    assert adapter_of(keys) == "name"
-    assert published_keys(None) is None
-    assert adapter_of(None) is None
-    assert adapter_of(block_keys(CacheKeys(salt="s1"), (), 0, 4)) is None

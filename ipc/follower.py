@@ -1,0 +1,196 @@
+"""Follows one publisher's stream: puts its batches in order, asks for those that are missing, notices what went wrong.
+
+It begins with a replay from 0, which gives the exact state at any time. Live batches that come meanwhile wait. Where
+something is missing, or the connection was broken, the replay begins with the last batch that is known: another process
+would have another one there, and then all begins anew.
+
+Pure: subscriber.py has the sockets and the clock, sends what `requests` has, and passes what arrives.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from ..common.errors import BadMessage
+from .event_codec import decode_batch
+from .events import Batch, Cleared
+from .replay import read_answer, read_live
+
+MAX_WAITING = 100_000
+"""So many live batches wait for a replay; then the oldest are forgotten, and asked for again."""
+
+
+@dataclass(frozen=True, slots=True)
+class Received:
+    """A batch, in its place. `replayed`: it was asked for, and may have been published long ago."""
+
+    number: int
+    batch: Batch
+    replayed: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Restarted:
+    """The publisher is another process: what was known of its cache is void. A replay from 0 follows."""
+
+
+@dataclass(frozen=True, slots=True)
+class Lost:
+    """The batches first..end-1 cannot be had: what is known of the cache may be wrong until it is cleared."""
+
+    first: int
+    end: int
+
+
+@dataclass(frozen=True, slots=True)
+class Unreadable:
+    """A batch, or a frame without a number (-1), that made no sense."""
+
+    number: int
+    cause: str
+
+
+@dataclass(frozen=True, slots=True)
+class Silent:
+    """Nothing has come for this long, in which there should have been heartbeats."""
+
+    seconds: float
+
+
+Item = Received | Restarted | Lost | Unreadable | Silent
+
+
+class Follower:
+    """The stream of a publisher. `replays`: there is a socket at which batches can be asked for.
+
+    `renew`: answers that are on their way are void, so that a new socket is needed before the next request.
+    """
+
+    def __init__(self, *, replays: bool) -> None:
+        self.requests: list[int] = []
+        self.renew = False
+        self._replays = replays
+        self._waiting: dict[int, bytes] = {}
+        self._next = 0
+        self._asked: int | None = None
+        self._next_when_asked, self._heard = 0, False
+        self._last = b""
+        self._last_ts = self._last_live = -1.0
+        self._ask(0)
+
+    @property
+    def asking(self) -> bool:
+        """Whether an answer is awaited."""
+        return self._asked is not None
+
+    def live(self, frames: Sequence[bytes]) -> list[Item]:
+        """A published message has come; returns what it leads to."""
+        try:
+            number, payload = read_live(frames)
+            batch = decode_batch(payload) if number < self._next else None
+        except BadMessage as error:
+            return [Unreadable(-1, str(error))]
+        items: list[Item] = []
+        if batch is not None:
+            if number > self._last_live and batch.ts <= self._last_ts:
+                self._last_live = number
+                return []  # the replay was faster
+            items = self._start_anew()
+        self._last_live = number
+        self._waiting[number] = payload
+        if len(self._waiting) > MAX_WAITING:
+            del self._waiting[min(self._waiting)]
+        return items if self.asking else items + self._go_on()
+
+    def replayed(self, frames: Sequence[bytes]) -> list[Item]:
+        """A message of an answer has come; returns what it leads to."""
+        try:
+            answer = read_answer(frames)
+        except BadMessage as error:
+            return [Unreadable(-1, str(error))]
+        if answer is None:
+            return self._answer_ended()
+        number, payload = answer
+        self._heard = True
+        if number < self._next:
+            known = number == self._next - 1 and number == self._asked
+            return self._start_anew() if known and payload != self._last else []
+        items = self._missed(number, payload)
+        return [*items, *self._accept(number, payload, replayed=True)]
+
+    def doubt(self) -> None:
+        """The connection was broken: look whether it is the same process that publishes now.
+
+        What was asked for may be lost with it.
+        """
+        self.renew = True
+        self.requests.clear()
+        self._ask(max(0, self._next - 1))
+
+    def gave_up(self) -> list[Item]:
+        """No answer came in time: go on with what there is."""
+        self._asked, self.renew = None, True
+        return self._go_on(lossy=True)
+
+    def _answer_ended(self) -> list[Item]:
+        """All that could be had was had; if there still is a gap, it cannot be filled."""
+        asked, self._asked = self._asked, None
+        if asked is not None and asked < self._next and not self._heard:
+            return self._start_anew()  # it has not even what we know
+        return self._go_on(lossy=self._next == self._next_when_asked)
+
+    def _go_on(self, lossy: bool = False) -> list[Item]:
+        """Take live batches as far as they follow; ask for what is missing, or with `lossy` pass over it."""
+        items: list[Item] = []
+        while self._waiting:
+            number = min(self._waiting) if self._next not in self._waiting else self._next
+            payload = self._waiting[number]
+            if number > self._next:
+                if self._replays and not lossy:
+                    self._ask(max(0, self._next - 1))
+                    break
+                items += self._missed(number, payload)
+                lossy = False
+            del self._waiting[number]
+            if number >= self._next:
+                items += self._accept(number, payload, replayed=False)
+        return items
+
+    def _missed(self, number: int, payload: bytes) -> list[Item]:
+        """Whether batches before this one are lost: not if it tells the whole state."""
+        if number <= self._next or _begins_with_nothing(payload):
+            return []
+        return [Lost(self._next, number)]
+
+    def _accept(self, number: int, payload: bytes, *, replayed: bool) -> list[Item]:
+        self._next, self._last = number + 1, payload
+        self._waiting.pop(number, None)
+        try:
+            batch = decode_batch(payload)
+        except BadMessage as error:
+            return [Unreadable(number, str(error))]
+        self._last_ts = batch.ts
+        return [Received(number, batch, replayed)]
+
+    def _start_anew(self) -> list[Item]:
+        self._waiting.clear()
+        self.requests.clear()
+        self._next, self._last, self._last_ts, self._last_live = 0, b"", -1.0, -1.0
+        self.renew = True
+        self._ask(0)
+        return [Restarted()]
+
+    def _ask(self, start: int) -> None:
+        if self._replays:
+            self._asked, self._heard, self._next_when_asked = start, False, self._next
+            self.requests.append(start)
+
+
+def _begins_with_nothing(payload: bytes) -> bool:
+    """Whether a batch says first that nothing is cached."""
+    try:
+        events = decode_batch(payload).events
+    except BadMessage:
+        return False
+    return bool(events) and isinstance(events[0], Cleared)
