@@ -14,6 +14,7 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 import aiohttp
+import setproctitle
 
 from .load import Order, Target
 from .prompts import Prompt
@@ -140,6 +141,7 @@ async def _until(at_s: float) -> None:
 
 
 def main() -> None:
+    setproctitle.setproctitle("fourstroke: client")
     for line in sys.stdin:
         asyncio.run(carry_out(Order.read(line), lambda record: _say(record.line)))
         _say("")
