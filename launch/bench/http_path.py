@@ -15,6 +15,7 @@ from rich import box
 from rich.console import Console
 from rich.table import Table
 
+from ...common.machine import usable_cores
 from ..private_server import PrivateServer
 from .clients import Clients, require
 from .costs import Costs, measure_costs
@@ -62,6 +63,7 @@ def fields_of(costs: Costs, ideal: float) -> dict[str, object]:
     return {
         "ideal_tokens_s": ideal,
         "share_of_ideal": costs.summary.output_tokens_s / ideal,
+        "cores_for_ideal": cores_for(costs, ideal),
         "chunks": costs.chunks,
         "chunks_s": costs.chunks / costs.summary.wall_s,
         "cpu_s": dict(costs.cpu_s),
@@ -74,19 +76,26 @@ def _show(console: Console, run: Run, costs: Costs, ideal: float) -> None:
         console.print(f"{count} failed: {cause}", markup=False)
     rate = costs.summary.output_tokens_s
     console.print(
-        f"{number(costs.chunks / costs.summary.wall_s)} chunks/s, {number(rate)} tokens/s:"
-        f" {rate / ideal:.2f} of the ideal, which is {number(ideal)} tokens/s"
+        f"{number(costs.chunks / costs.summary.wall_s)} chunks/s, {number(rate)} tokens/s: {rate / ideal:.2f} of the"
+        f" ideal, {number(ideal)} tokens/s, for which this CPU time a token would take {cores_for(costs, ideal):.2f}"
+        f" of {usable_cores()} cores"
     )
     console.print(as_table(costs))
+
+
+def cores_for(costs: Costs, rate: float) -> float:
+    """How many cores would be busy at so many tokens/s, if a token cost what it has cost."""
+    return costs.cores() * rate / costs.summary.output_tokens_s
 
 
 def as_table(costs: Costs) -> Table:
     """A row for each name of a process, the busiest first, and one for all together."""
     table = Table("process", box=box.SIMPLE_HEAD)
-    for heading in ("CPU, s", "cores", "CPU, µs a chunk"):
+    for heading in ("CPU, s", "cores", "µs a chunk", "µs a token"):
         table.add_column(heading, justify="right")
+    summary = costs.summary
     busiest = sorted(costs.cpu_s.items(), key=lambda item: -item[1])
     for name, spent_s in [*busiest, ("all", sum(costs.cpu_s.values()))]:
-        cells = (f"{spent_s:.2f}", f"{spent_s / costs.summary.wall_s:.2f}", f"{spent_s / costs.chunks * 1e6:.1f}")
-        table.add_row(name, *cells)
+        of_each = (f"{spent_s / count * 1e6:.1f}" for count in (costs.chunks, summary.output_tokens))
+        table.add_row(name, f"{spent_s:.2f}", f"{spent_s / summary.wall_s:.2f}", *of_each)
     return table
