@@ -27,7 +27,7 @@ _LONGEST_S = 3600.0
 _SHOWN_CHARS = 300
 
 
-class _Answer:
+class Answer:
     """What has come of an answer so far."""
 
     def __init__(self) -> None:
@@ -87,7 +87,7 @@ async def ask(session: aiohttp.ClientSession, order: Order, prompt: Prompt, begu
         "stream_options": {"include_usage": True},
     }
     begun_s = time.monotonic() if begun_s is None else begun_s
-    answer = _Answer()
+    answer = Answer()
     try:
         async with session.post("v1/completions", json=body) as response:
             if response.status == 200:
