@@ -11,15 +11,18 @@ from .accuracy import bench_accuracy
 from .compare import bench_compare
 from .engines import read_engines
 from .executor import Work, bench_executor
+from .http_path import Outputs, bench_http
 from .load import Load
 from .options import CONCURRENCIES, LEAST_REQUESTS, REQUESTS_PER_STREAM
 from .prompts import Prompts, read_lines
 from .scheduler import bench_scheduler
 from .serve import Files, Server, bench_serve
+from .served import bench_served
 from .summary import Limits
 
 _INPUT_WORDS = 128
 _REQUESTS_OF_A_RATE = 64
+_ROUNDS_OF_HTTP = 2
 
 
 def bench(
@@ -39,6 +42,13 @@ def bench(
         case "executor":
             tokens = namespace.input_tokens, namespace.output_tokens, namespace.prefill
             bench_executor(configure(flags), Work(namespace.rows, *tokens, namespace.repetitions), namespace.json)
+        case "served":
+            loads = [closed_loop(namespace, streams) for streams in namespace.concurrency]
+            bench_served(configure(flags), flags, loads, namespace.repetitions, namespace.clients, namespace.json)
+        case "http":
+            load = closed_loop(namespace, namespace.streams, _ROUNDS_OF_HTTP * namespace.streams)
+            outputs = Outputs(namespace.json, namespace.flame)
+            bench_http(load, namespace.step, namespace.clients, flags, outputs)
         case "accuracy":
             bench_accuracy(configure(flags), namespace.tokens, namespace.json)
         case "scheduler":
@@ -61,6 +71,17 @@ def loads_of(namespace: argparse.Namespace) -> list[Load]:
         )
         for streams, rate in asked
     ]
+
+
+def closed_loop(namespace: argparse.Namespace, streams: int, requests: int | None = None) -> Load:
+    """So many streams of prompts of random token ids; `requests` is how many there are if the user does not say."""
+    return Load(
+        requests=namespace.requests or requests or _requests(streams),
+        output_tokens=namespace.output_tokens,
+        prompts=Prompts(tokens=namespace.input_tokens),
+        concurrency=streams,
+        seed=str(namespace.seed),
+    )
 
 
 def _requests(streams: int) -> int:

@@ -1,4 +1,4 @@
-"""Loads on one server, one after the other, with a bar that shows how far it is. Called by serve.py and compare.py."""
+"""Loads on one server, one after the other, with a bar that shows how far it is. Called by whoever loads a server."""
 
 from __future__ import annotations
 
@@ -36,19 +36,26 @@ def measure(clients: Clients, target: Target, loads: Iterable[Load], limits: Lim
     """
     summaries = []
     for load in loads:
-        list(_succeeding(clients, target, _warm_up(load)))
-        task = bar.add_task(f"{target.name}, {load.name}", total=load.requests)
-        records = []
-        for record in _succeeding(clients, target, load):
-            records.append(record)
-            bar.advance(task)
-        summaries.append(summarise_load(load, records, limits))
-        bar.remove_task(task)
+        warm_up(clients, target, load)
+        summaries.append(summarise_load(load, records_of(clients, target, load, bar), limits))
     return summaries
 
 
-def _warm_up(load: Load) -> Load:
-    return dataclasses.replace(load, requests=1, concurrency=1, rate=0.0, seed=f"{load.seed}/{load.name}/warm-up")
+def warm_up(clients: Clients, target: Target, load: Load) -> None:
+    """A request like those of the load. Raises ServerError if it fails."""
+    seed = f"{load.seed}/{load.name}/warm-up"
+    list(_succeeding(clients, target, dataclasses.replace(load, requests=1, concurrency=1, rate=0.0, seed=seed)))
+
+
+def records_of(clients: Clients, target: Target, load: Load, bar: Progress) -> list[Record]:
+    """The records of a load, all of them. Raises ServerError if all its requests fail."""
+    task = bar.add_task(f"{target.name}, {load.name}", total=load.requests)
+    records = []
+    for record in _succeeding(clients, target, load):
+        records.append(record)
+        bar.advance(task)
+    bar.remove_task(task)
+    return records
 
 
 def _succeeding(clients: Clients, target: Target, load: Load) -> Iterator[Record]:

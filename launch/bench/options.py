@@ -10,6 +10,7 @@ from typing import Any
 from ..arguments import positive, positive_number, whole
 
 CONCURRENCIES = (1, 8, 32)
+STREAMS = 256
 REQUESTS_PER_STREAM = 3
 LEAST_REQUESTS = 4
 
@@ -18,9 +19,11 @@ _SERVE = "put load on an OpenAI-compatible server: the one at --url, or one of i
 _COMPARE = "put the same load on several engines of this machine, in turn, and show their ratios"
 _EXECUTOR = "the model by itself, in one process; after -- flags of `fourstroke serve`"
 _ACCURACY = "what precision costs: float32 and less on the same text; after -- flags of `fourstroke serve`"
+_SERVED = "the model by itself and behind a server, in turn; after -- flags of `fourstroke serve`"
+_HTTP = "everything but the model: HTTP streams from steps of a fixed time; after -- flags of `fourstroke serve`"
 _SCHEDULER = "CPU time of planning, messages and settling, without a model"
 
-_OF_SERVER = ("serve", "executor", "accuracy")
+_OF_SERVER = ("serve", "executor", "served", "http", "accuracy")
 """The parts that take flags of `fourstroke serve`."""
 
 
@@ -36,10 +39,13 @@ def split_arguments(arguments: Sequence[str]) -> tuple[list[str], list[str]]:
 def add_bench(commands: Any) -> None:
     """Add the command with all its parts; `part` in the result says which one is meant."""
     parser = commands.add_parser("bench", help=_PURPOSE, description=_PURPOSE, allow_abbrev=False)
-    parts = parser.add_subparsers(dest="part", required=True, metavar="serve|compare|executor|accuracy|scheduler")
+    metavar = "serve|compare|executor|served|http|accuracy|scheduler"
+    parts = parser.add_subparsers(dest="part", required=True, metavar=metavar)
     _add_serve(parts)
     _add_compare(parts)
     _add_executor(parts)
+    _add_served(parts)
+    _add_http(parts)
     _add_accuracy(parts)
     _add_scheduler(parts)
 
@@ -107,6 +113,10 @@ def _add_load(parser: argparse.ArgumentParser) -> None:
     prompts.add_argument("--input-tokens", type=positive, metavar="N", help="random token ids in a prompt, instead")
     prompts.add_argument("--prompts", type=Path, metavar="FILE", help="prompts from a file instead, one in each line")
     parser.add_argument("--output-tokens", type=positive, default=128, metavar="N", help="default: 128")
+    _add_clients(parser)
+
+
+def _add_clients(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--clients", type=positive, default=1, metavar="N", help="processes that ask (default: 1)")
     parser.add_argument("--seed", type=whole, default=0, help="for other prompts and arrivals (default: 0)")
 
@@ -134,6 +144,52 @@ def _add_executor(parts: Any) -> None:
     )
     parser.add_argument("--repetitions", type=positive, default=3, metavar="N", help="of everything (default: 3)")
     parser.add_argument("--json", type=Path, metavar="FILE", help="write the figures to this file, too")
+
+
+def _add_served(parts: Any) -> None:
+    parser = _add_part(parts, "served", _SERVED)
+    shown = " ".join(map(str, CONCURRENCIES))
+    parser.add_argument(
+        "--concurrency",
+        nargs="+",
+        type=positive,
+        default=list(CONCURRENCIES),
+        metavar="N",
+        help=f"requests at any time, and rows side by side in the bare loop (default: {shown})",
+    )
+    most = f"{REQUESTS_PER_STREAM} for each stream, at least {LEAST_REQUESTS}"
+    parser.add_argument("--requests", type=positive, metavar="N", help=f"requests of each load (default: {most})")
+    _add_lengths(parser, 128)
+    parser.add_argument("--repetitions", type=positive, default=3, metavar="N", help="turns of each (default: 3)")
+    _add_clients(parser)
+    parser.add_argument("--json", type=Path, metavar="FILE", help="write the figures to this file, too")
+
+
+def _add_http(parts: Any) -> None:
+    parser = _add_part(parts, "http", _HTTP)
+    parser.add_argument(
+        "--streams", type=positive, default=STREAMS, metavar="N", help=f"requests at any time (default: {STREAMS})"
+    )
+    parser.add_argument(
+        "--step", type=positive_number, default=0.008, metavar="S", help="seconds that a step takes (default: 0.008)"
+    )
+    parser.add_argument("--requests", type=positive, metavar="N", help="requests in all (default: 2 for each stream)")
+    _add_lengths(parser, 256)
+    _add_clients(parser)
+    parser.add_argument(
+        "--flame",
+        type=Path,
+        metavar="FILE",
+        help="draw a flame graph of the server's processes: FILE.svg; needs py-spy, and the load runs once more for it",
+    )
+    parser.add_argument("--json", type=Path, metavar="FILE", help="write the figures to this file, too")
+
+
+def _add_lengths(parser: argparse.ArgumentParser, output: int) -> None:
+    parser.add_argument("--input-tokens", type=positive, default=128, metavar="N", help="of a prompt (default: 128)")
+    parser.add_argument(
+        "--output-tokens", type=positive, default=output, metavar="N", help=f"of an answer (default: {output})"
+    )
 
 
 def _add_accuracy(parts: Any) -> None:

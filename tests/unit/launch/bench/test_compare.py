@@ -15,8 +15,9 @@ from fourstroke.common.errors import ConfigError, ServerError
 from fourstroke.launch.bench.engines import Engine, read_engines, running
 from fourstroke.launch.bench.ratios import ratios
 from fourstroke.launch.bench.report import Run
-from fourstroke.launch.bench.summary import Spread, Summary
 from fourstroke.launch.cli import run
+
+from .made import made_summary
 
 ENGINE = """
 import sys, threading
@@ -147,24 +148,8 @@ def test_wrong_files(tmp_path: Path, text: str, said: str) -> None:
         read_engines(file)
 
 
-def made_run(name: str, rate: float, ttft: float) -> Run:
-    spread = Spread(ttft, ttft, ttft, ttft)
-    summary = Summary(
-        concurrency=8,
-        rate=0,
-        requests=1,
-        failed=0,
-        wall_s=1,
-        input_tokens=1,
-        output_tokens=1,
-        requests_s=1,
-        output_tokens_s=rate,
-        total_tokens_s=rate,
-        ttft=spread,
-        itl=spread,
-        latency=spread,
-    )
-    return Run(name, "m", "asked", (summary,))
+def made_run(name: str, rate: float, ttft_ms: float) -> Run:
+    return Run(name, "m", "asked", (made_summary(8, rate, ttft_ms=ttft_ms),))
 
 
 def test_ratios() -> None:

@@ -120,7 +120,7 @@ def test_the_command(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None
     with fake_server(fail=frozenset({4})) as server:
         command += ["--url", server.url]
         assert run([*command, "--json", str(first), "--ttft-limit", "1e9", "--itl-limit", "1e9"]) == 0
-        assert run([*command, "--json", str(second), "--name", "again", "--itl-limit", "1e-9"]) == 0
+        assert run([*command, "--json", str(second), "--name", "again", "--ttft-limit", "1e-9"]) == 0
         if importlib.util.find_spec("matplotlib"):
             assert run([*command, "--with", str(first), str(second), "--plot", str(plot), "--name", "third"]) == 0
             drawn = plot.read_text()
@@ -182,6 +182,8 @@ def test_a_missing_package(monkeypatch: pytest.MonkeyPatch) -> None:
     [
         ("bench serve --json f -- --model x -- y", "bench serve --json f", "--model x -- y"),
         ("bench executor --", "bench executor", ""),
+        ("bench http -- --model x", "bench http", "--model x"),
+        ("bench served -- --model x", "bench served", "--model x"),
         ("bench compare f", "bench compare f", ""),
         ("generate -- --model", "generate -- --model", ""),
         ("bench", "bench", ""),
