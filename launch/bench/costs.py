@@ -20,21 +20,26 @@ from .summary import Limits, Summary, summarise_load
 
 _TITLE = "fourstroke: "
 ASKING = ("client", "bench")
-"""The processes that measure: those that ask, and the one that gives them their orders."""
+"""The roles that measure: those that ask, and the one that gives them their orders."""
 
 
 @dataclass(frozen=True, slots=True)
 class Costs:
-    """A load that was measured; `cpu_s` are CPU seconds by the name of a process, several of one name together."""
+    """A load that was measured; `cpu_s` are CPU seconds by the name of a process, several clients together."""
 
     summary: Summary
     chunks: int
     cpu_s: Mapping[str, float]
 
-    def cores(self, names: Collection[str] | None = None) -> float:
-        """How many cores these processes (by default all) kept busy on average while the load ran."""
-        spent_s = sum(seconds for name, seconds in self.cpu_s.items() if names is None or name in names)
+    def cores(self, roles: Collection[str] | None = None) -> float:
+        """How many cores the processes of these roles (by default all) kept busy on average while the load ran."""
+        spent_s = sum(seconds for name, seconds in self.cpu_s.items() if roles is None or _role(name) in roles)
         return spent_s / self.summary.wall_s
+
+
+def _role(name: str) -> str:
+    """Where a role has several processes their names end in numbers."""
+    return name.rstrip("0123456789")
 
 
 def measure_costs(clients: Clients, target: Target, load: Load, bar: Progress) -> Costs:

@@ -49,7 +49,7 @@ class Pair:
 
     def shares(self) -> tuple[float, float, float]:
         """Of the time of all cores, in per cent: the executor's, the other server processes', the clients'."""
-        everybody, model, asking = (100 * self.served.cores(names) / usable_cores() for names in (None, _MODEL, ASKING))
+        everybody, model, asking = (100 * self.served.cores(roles) / usable_cores() for roles in (None, _MODEL, ASKING))
         return model, everybody - model - asking, asking
 
 

@@ -82,7 +82,8 @@ def test_only_the_load_counts(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_cores() -> None:
-    """CPU time over the wall clock's, of all or of some; a name that there is not has none."""
-    found = made_costs(streams=8, rate=100, wall_s=4, cpu_s={"executor": 4.0, "ingest": 2.0, "client": 1.0})
+    """CPU time over the wall clock's, of all or of some roles; one that there is not has none."""
+    cpu_s = {"executor": 4.0, "ingest0": 1.5, "ingest1": 0.5, "client": 1.0}
+    found = made_costs(streams=8, rate=100, wall_s=4, cpu_s=cpu_s)
     assert found.cores() == 1.75
     assert found.cores(("ingest", "client", "nobody")) == 0.75
