@@ -35,6 +35,13 @@ def _last_of_a_new_row(slot: StepSlot, plan: StepPlan, _driver: Driver) -> StepP
     return replace(plan, tokens=0)
 
 
+def _new_row(number: int) -> Spoil:
+    def spoil(_slot: StepSlot, plan: StepPlan, _driver: Driver) -> StepPlan:
+        return replace(plan, new_rows=(*plan.new_rows, replace(plan.new_rows[0], row=number)))
+
+    return spoil
+
+
 def _rows(driver: Driver) -> int:
     return driver.config.max_num_seqs
 
@@ -69,6 +76,8 @@ def _out_of_range() -> dict[str, tuple[Spoil, str]]:
 BAD: dict[str, tuple[Spoil, str]] = {
     **_out_of_range(),
     "no rows": (lambda _slot, plan, _driver: replace(plan, rows=0), "0 rows"),
+    "a new row above": (_new_row(2**40), "new row that is not there"),
+    "a new row below": (_new_row(-1), "new row that is not there"),
     "no slot": (lambda _slot, plan, _driver: replace(plan, slot=99), "slot 99"),
     "one token fewer": (lambda _slot, plan, _driver: replace(plan, tokens=plan.tokens - 1), "other tokens"),
     "one token more": (_number("count", CHUNK, 4), "other tokens"),
