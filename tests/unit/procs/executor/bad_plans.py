@@ -37,7 +37,7 @@ def _last_of_a_new_row(slot: StepSlot, plan: StepPlan, _driver: Driver) -> StepP
 
 def _new_row(number: int) -> Spoil:
     def spoil(_slot: StepSlot, plan: StepPlan, _driver: Driver) -> StepPlan:
-        return replace(plan, new_rows=(*plan.new_rows, replace(plan.new_rows[0], row=number)))
+        return replace(plan, new_rows=(replace(plan.new_rows[0], row=number), *plan.new_rows[1:]))
 
     return spoil
 
