@@ -44,9 +44,7 @@ def _of_rows(plan: StepPlan, slot: StepSlot, hello: Hello, cursors: Cursors) -> 
     """Each rule may rely on those before it."""
     columns = (slot.row, slot.start, slot.count, slot.drafts, slot.flags)
     row, start, count, drafts, flags = (column[: plan.rows] for column in columns)
-    new = [one.row for one in plan.new_rows]
     yield _all_below(len(slot.row), row), "a row that is not there"
-    yield all(0 <= one < len(slot.row) for one in new), "a new row that is not there"
     yield np.bincount(row).max() == 1, "a row that is in it twice"
     yield _all_below(hello.max_model_len, start), "a position beyond the model's length"
     yield bool((count > 0).all()), "a row without tokens"
@@ -56,7 +54,7 @@ def _of_rows(plan: StepPlan, slot: StepSlot, hello: Hello, cursors: Cursors) -> 
     yield count[~last].sum() == plan.tokens, "rows of other tokens than it brings"
     yield bool(((drafts >= 0) & (drafts < count)).all()), "more drafts than tokens"
     yield _all_below(cursors.most_drafts + 1, drafts), "more drafts than a row may have"
-    # Cursors of new rows are still those of the requests before.
+    new = [one.row for one in plan.new_rows]  # whose cursors are still those of the requests before
     length = np.where(np.isin(row[last], new), 0, cursors.length[row[last]])
     yield bool((length > 0).all()), "a row that has sampled nothing and goes on from its last token"
     yield bool((length <= start[last]).all()), "a start below the most that it can be"

@@ -76,8 +76,8 @@ def _out_of_range() -> dict[str, tuple[Spoil, str]]:
 BAD: dict[str, tuple[Spoil, str]] = {
     **_out_of_range(),
     "no rows": (lambda _slot, plan, _driver: replace(plan, rows=0), "0 rows"),
-    "a new row above": (_new_row(2**40), "new row that is not there"),
-    "a new row below": (_new_row(-1), "new row that is not there"),
+    "a new row above": (_new_row(2**40), "a plan of 2 rows"),
+    "a new row below": (_new_row(-1), "a plan of 2 rows"),
     "no slot": (lambda _slot, plan, _driver: replace(plan, slot=99), "slot 99"),
     "one token fewer": (lambda _slot, plan, _driver: replace(plan, tokens=plan.tokens - 1), "other tokens"),
     "one token more": (_number("count", CHUNK, 4), "other tokens"),
