@@ -38,9 +38,10 @@ check() { # name, command...
 check format "$PYTHON" -m ruff format --check .
 check lint "$PYTHON" -m ruff check .
 check types types
-check "unit tests" "$PYTHON" -P -m pytest -q tests/unit
+# On two cores side by side: what is not timed and owns nothing that others could take.
+check "unit tests" "$PYTHON" -P -m pytest -q -n 2 --dist worksteal tests/unit
 check "ring tests" "$PYTHON" -P -m pytest -q tests/ring
-check "kernels in the interpreter" "$PYTHON" -P -m pytest -q tests/kernels
+check "kernels in the interpreter" "$PYTHON" -P -m pytest -q -n 2 --dist loadfile tests/kernels
 check "kernels compiled for AMD" "$PYTHON" -P -m fourstroke kernels check
 check "process tests" "$PYTHON" -P -m pytest -q tests/process
 check "fault tests" "$PYTHON" -P -m pytest -q tests/faults

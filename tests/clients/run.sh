@@ -21,5 +21,6 @@ ensure_clients() {
 
 ensure_environment dev,bench
 ensure_clients
+[ "${1:-}" != --environment-only ] || exit 0
 cd "$ROOT"
 exec "$CLIENTS/bin/python" -P -m pytest -o testpaths=tests/clients --confcutdir=tests/clients --disable-warnings "$@"
