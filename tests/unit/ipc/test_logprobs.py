@@ -9,8 +9,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fourstroke.common.errors import BadMessage
+from fourstroke.common.types import MAX_LOGPROBS
 from fourstroke.ipc.logprobs import LOWEST, entries, pack, unpack
-from fourstroke.ipc.messages import MAX_LOGPROBS, NO_VALUES, Logprobs
+from fourstroke.ipc.messages import NO_VALUES, Logprobs
 
 shapes = st.tuples(st.integers(0, 4), st.integers(0, MAX_LOGPROBS))
 requests = st.dictionaries(st.integers(-(2**63), 2**63 - 1), shapes, max_size=5)

@@ -11,7 +11,8 @@ import torch
 from hypothesis import given, settings
 from transformers import LlamaConfig, LlamaForCausalLM
 
-from fourstroke.ipc.messages import MAX_LOGPROBS, Sampling
+from fourstroke.common.types import MAX_LOGPROBS
+from fourstroke.ipc.messages import Sampling
 from fourstroke.procs.executor import head
 from fourstroke.procs.executor.logprobs import Scores, best
 
