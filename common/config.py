@@ -226,6 +226,7 @@ class Assignment:
 
     `sends_to` and `hears_from` are names of processes; `board` lists all processes with a row on the
     board, in the order of the rows. `owner` marks the shared memory of this server.
+    `life` is 0 for the first process of this name, and one more for each that takes the place of one that died.
     """
 
     name: str
@@ -238,6 +239,7 @@ class Assignment:
     sends_to: tuple[str, ...]
     hears_from: tuple[str, ...]
     config: Config
+    life: int = 0
 
     def save(self, path: Path) -> None:
         path.write_text(json.dumps(dataclasses.asdict(self)))

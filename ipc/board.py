@@ -37,6 +37,7 @@ _EVERY_ROLE = (
     Column("state", "info", "A State"),
     Column("pid", "info", "Process id"),
     Column("heartbeat", "info", "Monotonic clock at the last pass of the main loop, ns"),
+    Column("restarts", "counter", "Times that it died and another process took its place"),
     Column("bad_frames", "counter", "Frames on internal wires that were no message and were dropped"),
 )
 
@@ -143,6 +144,22 @@ class Row:
 
     def add(self, name: str, value: int = 1) -> None:
         self._words[self._place[name]] += value
+
+    @property
+    def life(self) -> int:
+        """Which process of this name has the row: 0 for the first one, see ipc/wire.py."""
+        return self["restarts"]
+
+    def begin(self) -> None:
+        """A process begins: what the one before it measured is nothing now; what it counted, goes on."""
+        for column in COLUMNS[self.role]:
+            if column.kind == "gauge":
+                self[column.name] = 0
+        self.enter(State.STARTING)
+
+    def live(self, life: int) -> None:
+        """Whatever others send from now on is meant for this process."""
+        self["restarts"] = life
 
     def beat(self) -> None:
         """Say that the main loop has come round."""

@@ -31,7 +31,7 @@ def encode(message: object) -> bytes:
     return typing.cast(bytes, packed)
 
 
-def decode(frame: bytes, *expected: type) -> Any:
+def decode(frame: bytes | memoryview, *expected: type) -> Any:
     """The message in a frame, which must be of one of the expected types. Raises BadMessage."""
     try:
         value = msgpack.unpackb(frame, raw=False, strict_map_key=True)

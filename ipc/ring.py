@@ -75,3 +75,7 @@ class TokenRing:
         tokens = self._tokens[place : place + count].copy()
         self._words[_RELEASED] = position + count
         return tokens
+
+    def forget(self) -> None:
+        """Release all that was written: the messages that say where it lies were meant for another reader."""
+        self._words[_RELEASED] = self._words[_WRITTEN]

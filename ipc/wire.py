@@ -5,6 +5,11 @@ queues are bounded (HWM); closing waits a bounded time (LINGER); a frame has a b
 is decoded and checked against the types that the wire may carry; any other frame is counted, logged once
 and dropped. `memory_wire` makes the same pair of ends without a socket, for tests.
 
+A process that dies is replaced, and the next has another life: a number that rises and stands on the board. A frame
+begins with two, the life that its sender has and the one that it believes its receiver to have. What comes from another
+life than the sender has now, or was meant for another than the receiver's, is passed over: sockets hold
+frames of the dead for as long as they like. A process in a later life than its first says Began before all else.
+
 An Outbox never blocks and never loses a message in silence: what does not fit the socket waits in the
 outbox, in order, and `flush` sends it when the socket has room. A sender looks at `waiting` to stop
 making more.
@@ -14,14 +19,16 @@ from __future__ import annotations
 
 import logging
 import os
+import struct
 from collections import deque
-from collections.abc import Iterator
-from typing import Any, Protocol
+from collections.abc import Callable, Iterator
+from typing import Any, NamedTuple, Protocol
 
 import zmq
 
 from ..common.errors import BadMessage, ResourceError
 from . import codec
+from .messages import Began
 
 log = logging.getLogger("fourstroke")
 
@@ -32,6 +39,21 @@ LINGER_MS = 500
 MAX_FRAME_BYTES = 64 << 20
 MAX_PATH_BYTES = 107
 """What the kernel allows for the path of a socket."""
+
+
+LIVES = struct.Struct("<II")
+"""How a frame begins: the life of the sender, and that of the receiver."""
+
+
+class Lives(NamedTuple):
+    """Which life this end of a wire has, and what tells that of the other end at any time."""
+
+    own: int
+    peers: Callable[[], int]
+
+
+FIRST_LIVES = Lives(0, lambda: 0)
+"""Those of processes that are never replaced."""
 
 
 class Socket(Protocol):
@@ -47,10 +69,12 @@ class Socket(Protocol):
 class Outbox:
     """The sending end of a wire."""
 
-    def __init__(self, socket: Socket, peer: str) -> None:
+    def __init__(self, socket: Socket, peer: str, lives: Lives = FIRST_LIVES) -> None:
         self.socket = socket
         self.peer = peer
+        self._lives = lives
         self._queue: deque[bytes] = deque()
+        self._meant_for = 0
 
     @property
     def waiting(self) -> int:
@@ -59,7 +83,11 @@ class Outbox:
 
     def send(self, message: object) -> None:
         """Send a message, or keep it until `flush` finds room."""
-        self._queue.append(codec.encode(message))
+        life = self._lives.peers()
+        if life != self._meant_for:  # what waits was meant for one that is dead
+            self._queue.clear()
+            self._meant_for = life
+        self._queue.append(LIVES.pack(self._lives.own, life) + codec.encode(message))
         self.flush()
 
     def flush(self) -> bool:
@@ -79,11 +107,14 @@ class Outbox:
 class Inbox:
     """The receiving end of a wire, which yields only messages of the expected types."""
 
-    def __init__(self, socket: Socket, peer: str, *expected: type) -> None:
+    def __init__(self, socket: Socket, peer: str, *expected: type, lives: Lives = FIRST_LIVES) -> None:
+        """Began is passed over unless it is expected."""
         self.socket = socket
         self.peer = peer
         self.bad_frames = 0
         self._expected = expected
+        self._known = (*expected, Began)
+        self._lives = lives
 
     def drain(self, limit: int = HIGH_WATER_MARK) -> Iterator[Any]:
         """The messages that have arrived, at most `limit`, without waiting."""
@@ -93,13 +124,22 @@ class Inbox:
             except zmq.Again:
                 return
             try:
-                if len(frames) != 1:
-                    raise BadMessage(f"{len(frames)} frames where one belongs")
-                message = codec.decode(frames[0], *self._expected)
+                message = self._decode(frames)
             except BadMessage as error:
                 self.reject(error)
                 continue
-            yield message
+            if isinstance(message, self._expected):
+                yield message
+
+    def _decode(self, frames: list[bytes]) -> object:
+        """The message in a frame; None if it belongs to another life. Raises BadMessage."""
+        if len(frames) != 1 or len(frames[0]) < LIVES.size:
+            raise BadMessage(f"{len(frames)} frames of {sum(map(len, frames))} bytes")
+        frame = frames[0]
+        senders, receivers = LIVES.unpack_from(frame)
+        if receivers != self._lives.own or senders != self._lives.peers():
+            return None
+        return codec.decode(memoryview(frame)[LIVES.size :], *self._known)
 
     def reject(self, error: BadMessage) -> None:
         """Count a message that cannot be used; the first one of a wire is logged."""
@@ -119,23 +159,23 @@ def address(folder: str, sender: str, receiver: str) -> str:
     return f"ipc://{path}"
 
 
-def open_outbox(context: zmq.Context[Any], where: str, peer: str) -> Outbox:
+def open_outbox(context: zmq.Context[Any], where: str, peer: str, lives: Lives = FIRST_LIVES) -> Outbox:
     """Connect the sending end of the wire at an address."""
     socket = context.socket(zmq.PUSH)
     socket.sndhwm = HIGH_WATER_MARK
     socket.linger = LINGER_MS
     socket.connect(where)
-    return Outbox(socket, peer)
+    return Outbox(socket, peer, lives)
 
 
-def open_inbox(context: zmq.Context[Any], where: str, peer: str, *expected: type) -> Inbox:
+def open_inbox(context: zmq.Context[Any], where: str, peer: str, *expected: type, lives: Lives = FIRST_LIVES) -> Inbox:
     """Bind the receiving end of the wire at an address."""
     socket = context.socket(zmq.PULL)
     socket.rcvhwm = HIGH_WATER_MARK
     socket.linger = 0
     socket.maxmsgsize = MAX_FRAME_BYTES
     socket.bind(where)
-    return Inbox(socket, peer, *expected)
+    return Inbox(socket, peer, *expected, lives=lives)
 
 
 class _MemorySocket:

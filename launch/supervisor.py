@@ -24,7 +24,7 @@ from ..common.types import SUPERVISOR, State
 from ..ipc.board import Board
 from ..ipc.messages import Drain, Report
 from ..ipc.segment import BOARD
-from ..ipc.wire import Inbox, Outbox, address, open_inbox, open_outbox
+from ..ipc.wire import Inbox, Lives, Outbox, address, open_inbox, open_outbox
 from .child import Child
 from .console import announce, say
 from .event_loop import EventLoop, StopSignals
@@ -77,6 +77,7 @@ class _Supervisor:
         self._loop = EventLoop()
         self._children: dict[str, Child] = {}
         self._orders: dict[str, Outbox] = {}
+        self._lives: dict[str, int] = {}
         self._restarts: deque[float] = deque(maxlen=MAX_RESTARTS)
         self._owner_gone = False
         self._death: Child | None = None
@@ -103,7 +104,8 @@ class _Supervisor:
 
     def _start(self, spec: ProcessSpec, inbox: Inbox | None = None) -> None:
         """Start a process; `inbox` is the wire from the one that it takes the place of."""
-        folder = self._made.folder
+        folder, life = self._made.folder, self._lives.get(spec.name, -1) + 1
+        self._lives[spec.name] = life
         told = assignment(
             spec,
             self._topology,
@@ -111,6 +113,7 @@ class _Supervisor:
             supervisor_pid=os.getpid(),
             socket_folder=str(folder),
             owner=self._made.owner,
+            life=life,
         )
         if WireSpec(SUPERVISOR, spec.name) in self._topology.wires:
             where = address(str(folder), SUPERVISOR, spec.name)
@@ -121,7 +124,9 @@ class _Supervisor:
             told.save(path)
         except OSError as error:
             raise ResourceError(f"cannot write {path}: {error.strerror}") from None
-        inbox = inbox or open_inbox(self._context, address(str(folder), spec.name, SUPERVISOR), spec.name, Report)
+        where = address(str(folder), spec.name, SUPERVISOR)
+        lives = Lives(0, lambda: self._lives[spec.name])
+        inbox = inbox or open_inbox(self._context, where, spec.name, Report, lives=lives)
         arguments = [str(path)]
         fds = [self._listener.of_ingest(told.index).fileno()] if spec.role == "ingest" else []
         for fd in fds:

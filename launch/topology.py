@@ -177,7 +177,14 @@ def board_names(processes: tuple[ProcessSpec, ...]) -> tuple[str, ...]:
 
 
 def assignment(
-    spec: ProcessSpec, topology: Topology, config: Config, *, supervisor_pid: int, socket_folder: str, owner: str
+    spec: ProcessSpec,
+    topology: Topology,
+    config: Config,
+    *,
+    supervisor_pid: int,
+    socket_folder: str,
+    owner: str,
+    life: int = 0,
 ) -> Assignment:
     """What one process of a topology is told when it starts."""
     return Assignment(
@@ -191,6 +198,7 @@ def assignment(
         sends_to=tuple(wire.receiver for wire in topology.wires if wire.sender == spec.name),
         hears_from=tuple(wire.sender for wire in topology.wires if wire.receiver == spec.name),
         config=config,
+        life=life,
     )
 
 

@@ -1,8 +1,8 @@
 """What every process does alike: title, parent's death, signals, wires, board, and how it ends.
 
 A process's main calls `run(role, serve)`. `serve` gets a Process, opens its wires by the names in its
-assignment, and loops: `wait` blocks in one poll until a message, a free socket, a signal or the time-out
-comes. Here is the one broad `except` of a process, which reports the cause to the supervisor and exits.
+assignment, says that it lives, and loops: `wait` blocks in one poll until a message, a free socket, a signal or the
+time-out comes. Here is the one broad `except` of a process, which reports the cause to the supervisor and exits.
 """
 
 from __future__ import annotations
@@ -25,9 +25,10 @@ from ..common.errors import FourstrokeError
 from ..common.log import configure
 from ..common.types import EXIT_FAILED, EXIT_REFUSED, SUPERVISOR, State, role_of
 from ..ipc.board import Board
-from ..ipc.messages import Report
-from ..ipc.segment import BOARD, Segment
-from ..ipc.wire import Inbox, Outbox, address, open_inbox, open_outbox
+from ..ipc.messages import Began, Report
+from ..ipc.ring import TokenRing
+from ..ipc.segment import BOARD, Segment, ring_name
+from ..ipc.wire import Inbox, Lives, Outbox, address, open_inbox, open_outbox
 
 HEARTBEAT_MS = 1000
 """How often an idle loop comes round."""
@@ -63,7 +64,7 @@ class Process:
         self.board = Board(self.memory(BOARD), assignment.board)
         self.row = self.board.row(self.name)
         self.supervisor = self.outbox(SUPERVISOR)
-        self.row.enter(State.STARTING)
+        self.row.begin()
 
     def _watch_signals(self) -> None:
         """SIGTERM ends the loop at its next turn; the handler itself does no more than write that down."""
@@ -96,7 +97,7 @@ class Process:
     def inbox(self, peer: str, *expected: type) -> Inbox:
         """Open the wire from a peer. It carries messages of the expected types."""
         where = address(self.assignment.socket_folder, peer, self.name)
-        inbox = open_inbox(self._context, where, peer, *expected)
+        inbox = open_inbox(self._context, where, peer, *expected, lives=self._lives(peer))
         self._inboxes.append(inbox)
         self._poller.register(inbox.socket, zmq.POLLIN)
         return inbox
@@ -104,9 +105,35 @@ class Process:
     def outbox(self, peer: str) -> Outbox:
         """Open the wire to a peer."""
         where = address(self.assignment.socket_folder, self.name, peer)
-        outbox = open_outbox(self._context, where, peer)
+        outbox = open_outbox(self._context, where, peer, self._lives(peer))
         self._outboxes.append(outbox)
         return outbox
+
+    def _lives(self, peer: str) -> Lives:
+        row = self.board.row(peer)
+        return Lives(self.assignment.life, lambda: row.life)
+
+    def ring_from(self, writer: str) -> TokenRing:
+        """The ring that this process reads, opened before `live`: what was written for one before is passed over."""
+        ring = TokenRing(self.memory(ring_name(writer, self.name)))
+        ring.forget()
+        return ring
+
+    def ring_to(self, reader: str) -> TokenRing:
+        """The ring that this process writes."""
+        return TokenRing(self.memory(ring_name(self.name, reader)))
+
+    def live(self) -> None:
+        """From now on what others send is meant for this process. All its wires and rings are open.
+
+        One that takes the place of another tells all to whom it sends.
+        """
+        life = self.assignment.life
+        self.row.live(life)
+        if life:
+            for outbox in self._outboxes:
+                if outbox is not self.supervisor:
+                    outbox.send(Began())
 
     def watch(self, source: HasFileno) -> None:
         """End `wait` also when something else than a wire has become readable."""

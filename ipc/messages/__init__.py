@@ -9,7 +9,7 @@ ValueError; the codec makes a BadMessage of it.
 from __future__ import annotations
 
 from .answers import NO_ENDINGS, NO_VALUES, Detail, Emit, Ending, Endings, Logprobs, Opened, Text, Ticket
-from .control import Drain, Report
+from .control import Began, Drain, Report
 from .kv_events import KvBatch, KvChange, KvKey
 from .limits import DIGEST_BYTES, MAX_TOKENS, NO_LOGPROBS
 from .requests import Abort, AbortAnswer, AbortById, CacheKeys, Image, Limits, RemoteKv, ResetCache, Sampling, Submit
@@ -19,6 +19,7 @@ __all__ = (
     "DIGEST_BYTES",
     "FROM_EXECUTOR",
     "FROM_INGEST",
+    "FROM_SCHEDULER",
     "FROM_SIBLING",
     "MAX_TOKENS",
     "NO_ENDINGS",
@@ -28,6 +29,7 @@ __all__ = (
     "Abort",
     "AbortAnswer",
     "AbortById",
+    "Began",
     "CacheKeys",
     "Detail",
     "Drain",
@@ -60,10 +62,11 @@ __all__ = (
     "TransferReport",
 )
 
-FROM_INGEST = (Submit, Abort, ResetCache)
+FROM_INGEST = (Submit, Abort, ResetCache, Began)
+FROM_SCHEDULER = (Emit, Began)
 FROM_SIBLING = (AbortById, AbortAnswer)
 FROM_EXECUTOR = (Hello, StepDone, TransferReport)
-TO_EXECUTOR = (StepPlan, KvTransfer)
+TO_EXECUTOR = (StepPlan, KvTransfer, Began)
 
 Message = (
     Submit
@@ -78,6 +81,7 @@ Message = (
     | Text
     | KvBatch
     | Report
+    | Began
     | Drain
     | AbortById
     | AbortAnswer

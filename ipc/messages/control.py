@@ -1,4 +1,4 @@
-"""Between every process and its supervisor."""
+"""Between every process and its supervisor, and the first word of a process that takes the place of another."""
 
 from __future__ import annotations
 
@@ -13,6 +13,11 @@ class Report:
 
     state: State
     text: str
+
+
+@dataclass(frozen=True, slots=True)
+class Began:
+    """The sender has begun anew: what the process before it has said, or was told, is void."""
 
 
 @dataclass(frozen=True, slots=True)

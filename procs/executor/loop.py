@@ -129,6 +129,7 @@ def serve_plans(process: Process, load: Callable[[tuple[StepSlot, ...]], PlanRun
     shape = StepShape(config.max_num_seqs, config.max_num_batched_tokens, config.num_speculative_tokens)
     runner = load(step_slots(process.memory(steps_name(scheduler)), shape, slots_for_depth(config.pipeline_depth)))
     hello = runner.hello
+    process.live()
     outbox.send(hello)
     process.row["max_model_len"] = hello.max_model_len
     process.row["vocab_size"] = hello.vocab_size

@@ -25,8 +25,6 @@ from ...common.types import SUPERVISOR, State, number_of
 from ...ipc.block_hash import root
 from ...ipc.loads import LOADS, Loads
 from ...ipc.messages import FROM_SIBLING, Drain, Text
-from ...ipc.ring import TokenRing
-from ...ipc.segment import ring_name
 from ...ipc.wire import Inbox
 from ..process import HEARTBEAT_MS, RETRY_MS, Process, run
 from .app import make_app
@@ -65,8 +63,9 @@ class Ingest:
         ]
 
     def _way_to(self, scheduler: str) -> Submitter:
-        ring = TokenRing(self._process.memory(ring_name(self._process.name, scheduler)))
-        return Submitter(self._process.name, ring, self._process.outbox(scheduler), self._retry_later)
+        return Submitter(
+            self._process.name, self._process.ring_to(scheduler), self._process.outbox(scheduler), self._retry_later
+        )
 
     def _loads(self) -> Loads:
         process = self._process
@@ -88,6 +87,7 @@ class Ingest:
             self._done.set()
         for inbox, take in self._wires:
             self._loop.add_reader(_descriptor(inbox), take, inbox)
+        self._process.live()
         await self._server.start()
         self._process.report(State.READY, "accepting requests")
         while not self._done.is_set():

@@ -6,9 +6,7 @@ Started by the supervisor as `python -m fourstroke.procs.output.main <assignment
 from __future__ import annotations
 
 from ...common.types import State
-from ...ipc.messages import Emit
-from ...ipc.ring import TokenRing
-from ...ipc.segment import ring_name
+from ...ipc.messages import FROM_SCHEDULER
 from ..detokenizer import TokenTable
 from ..process import Process, run
 from ..vocabulary import load_vocabulary
@@ -21,13 +19,14 @@ def serve(process: Process) -> None:
     table = TokenTable.of(load_vocabulary(process.config.model))
     output = OutputTurn(
         {
-            process.inbox(scheduler, Emit): TokenRing(process.memory(ring_name(scheduler, process.name)))
+            process.inbox(scheduler, *FROM_SCHEDULER): process.ring_from(scheduler)
             for scheduler in process.peers("scheduler")
         },
         {ingest: process.outbox(ingest) for ingest in process.peers("ingest")},
         table,
         process.row,
     )
+    process.live()
     process.report(State.READY, f"{table.unknown} tokens in the vocabulary")
     while not process.stopping:
         process.wait(listen=not output.blocked)

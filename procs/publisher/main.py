@@ -44,6 +44,7 @@ def serve(process: Process) -> None:
 
 def _idle(process: Process) -> None:
     inbox = process.inbox(process.peer("scheduler"), KvBatch)
+    process.live()
     process.report(State.READY, "")
     while not process.stopping:
         process.wait()
@@ -92,6 +93,7 @@ def _open(process: Process, context: zmq.Context[zmq.Socket[bytes]]) -> Publishe
         root=root(config.kv_events_hash_seed),
         salt_prefix=DYNAMO_SALT_PREFIX if config.kv_events_dynamo_salt else "",
     )
+    process.live()
     row["incarnation"] = incarnation
     return publisher
 

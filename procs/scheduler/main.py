@@ -33,7 +33,7 @@ from ...ipc.messages import (
 )
 from ...ipc.plan import StepShape, StepSlot, slots_for_depth, step_slots
 from ...ipc.ring import TokenRing
-from ...ipc.segment import ring_name, steps_name
+from ...ipc.segment import steps_name
 from ...ipc.shared_collective import SEGMENT, SharedCollective
 from ...ipc.wire import Inbox, Outbox
 from ..process import HEARTBEAT_MS, RETRY_MS, Process, run
@@ -276,16 +276,14 @@ def serve(process: Process) -> None:
             root=root(config.kv_events_hash_seed),
         ),
         step_slots(process.memory(steps_name(process.name)), shape, slots_for_depth(config.pipeline_depth)),
-        {
-            process.inbox(ingest, *FROM_INGEST): TokenRing(process.memory(ring_name(ingest, process.name)))
-            for ingest in process.peers("ingest")
-        },
+        {process.inbox(ingest, *FROM_INGEST): process.ring_from(ingest) for ingest in process.peers("ingest")},
         process.inbox(executor, *FROM_EXECUTOR),
         process.outbox(executor),
         Outputs([_way_to(process, output) for output in process.peers("output")]),
         join=(lambda: _join(process)) if config.aligned else None,
         announcer=_announcer(process) if config.kv_events else None,
     )
+    process.live()
     try:
         _run(process, loop)
     finally:
@@ -293,7 +291,7 @@ def serve(process: Process) -> None:
 
 
 def _way_to(process: Process, output: str) -> OutputWay:
-    return OutputWay(process.outbox(output), TokenRing(process.memory(ring_name(process.name, output))))
+    return OutputWay(process.outbox(output), process.ring_to(output))
 
 
 def _announcer(process: Process) -> Announcer:

@@ -97,3 +97,14 @@ def test_times_are_kept_in_nanoseconds():
     """Seconds in the name mean nanoseconds on the board."""
     marked = {column.name for columns in COLUMNS.values() for column in columns if column.in_nanoseconds}
     assert marked == {name for columns in COLUMNS.values() for name in [c.name for c in columns] if "seconds" in name}
+
+
+def test_a_process_takes_the_place_of_another(memory):
+    """What the one before counted goes on, what it measured does not; its life is told only when it lives."""
+    row = Board(memory, NAMES).row("ingest0")
+    row["http_requests"], row["requests_live"] = 7, 3
+    row.enter(State.READY)
+    row.begin()
+    assert (row["http_requests"], row["requests_live"], row.state, row.life) == (7, 0, State.STARTING, 0)
+    row.live(1)
+    assert row.life == 1

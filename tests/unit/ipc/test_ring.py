@@ -140,3 +140,15 @@ def test_new_reader_goes_on():
     TokenRing(memory).take(0, 3)
     assert TokenRing(memory).write(run(3, 2)) == 3
     assert TokenRing(memory).take(3, 2).tolist() == [3, 4]
+
+
+def test_forget():
+    """A reader that takes the place of another has all the room, and gets nothing that was meant for the one before."""
+    writer, reader = both_ends(8)
+    old = writer.write(run(0, 5))
+    reader.forget()
+    assert writer.used == 0
+    new = writer.write(run(5, 6))
+    with pytest.raises(BadMessage):
+        reader.take(old, 5)
+    assert reader.take(new, 6).tolist() == list(range(5, 11))
