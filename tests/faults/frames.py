@@ -36,6 +36,7 @@ from fourstroke.ipc.messages import (
     Text,
     TransferReport,
 )
+from fourstroke.ipc.wire import LIVES
 
 Frame = list[bytes]
 """What is sent at once; a message is one part."""
@@ -85,6 +86,11 @@ def garbage(dice: random.Random, expected: tuple[type, ...]) -> Iterator[Frame]:
             yield frame
 
 
+def _first_life(payload: bytes) -> bytes:
+    """A frame from a process that nobody has replaced, to one alike."""
+    return LIVES.pack(0, 0) + payload
+
+
 def senseless(dice: random.Random, expected: tuple[type, ...]) -> Iterator[Frame]:
     """Endless frames that have the expected types in every place, but numbers out of this world."""
     known = [SENSELESS[kind] for kind in expected if kind in SENSELESS]
@@ -93,7 +99,7 @@ def senseless(dice: random.Random, expected: tuple[type, ...]) -> Iterator[Frame
         places = [place for place in _places(value) if type(place[0][place[1]]) is int]
         for holder, index in dice.sample(places, dice.randint(0, min(2, len(places)))):
             holder[index] = dice.choice(_EXTREME)
-        yield [msgpack.packb(value)]
+        yield [_first_life(msgpack.packb(value))]
 
 
 def is_message(frame: Frame, *expected: type) -> bool:
@@ -103,7 +109,7 @@ def is_message(frame: Frame, *expected: type) -> bool:
 
 def _is_bad(frame: bytes, expected: tuple[type, ...]) -> bool:
     try:
-        codec.decode(frame, *expected)
+        codec.decode(frame[LIVES.size :], *expected)
     except BadMessage:
         return True
     return False
@@ -114,7 +120,7 @@ def _noise(dice: random.Random) -> Frame:
 
 
 def _cut(dice: random.Random) -> Frame:
-    frame = codec.encode(dice.choice(_VALID))
+    frame = _first_life(codec.encode(dice.choice(_VALID)))
     return [frame[: dice.randrange(len(frame))]]
 
 
@@ -123,17 +129,17 @@ def _confused(dice: random.Random) -> Frame:
     value = msgpack.unpackb(codec.encode(dice.choice(_VALID)))
     holder, index = dice.choice(list(_places(value)) or [(value, 0)])
     holder[index] = dice.choice(_WRONG)
-    return [msgpack.packb(value)]
+    return [_first_life(msgpack.packb(value))]
 
 
 def _misdirected(dice: random.Random) -> Frame:
     """A message that may be right elsewhere, or has a field too many."""
     value = msgpack.unpackb(codec.encode(dice.choice(_VALID)))
-    return [msgpack.packb(value + [dice.choice(_WRONG)] * dice.randint(0, 1))]
+    return [_first_life(msgpack.packb(value + [dice.choice(_WRONG)] * dice.randint(0, 1)))]
 
 
 def _many_parts(dice: random.Random) -> Frame:
-    return [codec.encode(dice.choice(_VALID))] * dice.randint(2, 5)
+    return [_first_life(codec.encode(dice.choice(_VALID)))] * dice.randint(2, 5)
 
 
 def _places(value: list[Any]) -> Iterator[tuple[list[Any], int]]:
