@@ -13,7 +13,6 @@ class Opened:
     """The first word about a request, before or beside its first tokens."""
 
     rid: int
-    epoch: int
     cached_tokens: int
     ticket: bytes
 
@@ -85,7 +84,8 @@ class Emit:
 class Ticket:
     """What output must know about a request; travels inside Submit and Opened, encoded.
 
-    `markers` are control tokens that are in the text even with `skip_special`.
+    `markers` are control tokens that are in the text even with `skip_special`. `generated` (a column of int32): these
+    tokens have been turned into text before, and the text has arrived: what comes now goes on behind them.
     """
 
     reply_to: str
@@ -94,6 +94,11 @@ class Ticket:
     skip_special: bool
     min_tokens: int
     markers: tuple[int, ...] = ()
+    generated: bytes = b""
+
+    def __post_init__(self) -> None:
+        if len(self.generated) % 4:
+            raise ValueError(f"{len(self.generated)} bytes of tokens")
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,7 +110,6 @@ class Ending:
     stop_string: str | None
     stop_token: int
     tokens: int
-    cached_tokens: int
     detail: str
 
 
@@ -114,7 +118,8 @@ class Text:
     """New text of some requests. Columns: `rids` int64, `counts` int32 (tokens behind each delta).
 
     `token_ids` holds their ids (int32), one request after the other. A request that ends has its last
-    delta in the same message or an earlier one. `logprobs` are cut where the tokens are.
+    delta in the same message or an earlier one. `logprobs` are cut where the tokens are. Of requests that have begun:
+    `opened` int64, their ids; `cached_tokens` int32, how much of their prompts was found in the prefix cache.
     """
 
     rids: bytes
@@ -124,3 +129,5 @@ class Text:
     endings: tuple[Ending, ...]
     logprobs: Logprobs = NO_VALUES
     prompt_logprobs: Logprobs = NO_VALUES
+    opened: bytes = b""
+    cached_tokens: bytes = b""

@@ -125,7 +125,8 @@ class RemoteKv:
 class Submit:
     """A prompt and its choices: choice i is request rids[i] and draws with seeds[i].
 
-    The prompt lies in the prompt ring at `prompt_at`. `digests` has the SHA-256 chain (see
+    The prompt lies in the prompt ring at `prompt_at`. Behind it lie `generated_tokens` that were generated before, if a
+    request, which has no siblings then, is handed over again because whoever worked on it has died: it goes on there. `digests` has the SHA-256 chain (see
     ipc/block_hash.py) of its full blocks, 32 bytes each, or nothing without a prefix cache. A lower
     `priority` goes first. `timeout_s` 0 is none. `ticket` is an encoded Ticket for output. `mrope` is a column of
     positions [3, prompt_tokens] for models that have three, which go on with `mrope_delta` more than the
@@ -134,7 +135,6 @@ class Submit:
 
     rids: tuple[int, ...]
     seeds: tuple[int, ...]
-    epoch: int
     prompt_at: int
     prompt_tokens: int
     digests: bytes
@@ -148,8 +148,11 @@ class Submit:
     mrope: bytes = b""
     mrope_delta: int = 0
     remote: RemoteKv | None = None
+    generated_tokens: int = 0
 
     def __post_init__(self) -> None:
+        if not 0 <= self.generated_tokens <= MAX_TOKENS or (self.generated_tokens and len(self.rids) != 1):
+            raise ValueError(f"{self.generated_tokens} generated tokens of {len(self.rids)} requests")
         if not self.rids or len(self.rids) != len(self.seeds) or len(set(self.rids)) != len(self.rids):
             raise ValueError(f"{len(self.rids)} ids and {len(self.seeds)} seeds")
         if len(self.digests) % DIGEST_BYTES or not 0 <= self.timeout_s < math.inf:
@@ -165,7 +168,6 @@ class Abort:
     """End a request for `reason`. With STOP, a stop string was found in its output, after `keep` tokens."""
 
     rid: int
-    epoch: int
     reason: Finish
     keep: int
 

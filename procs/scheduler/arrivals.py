@@ -19,7 +19,6 @@ def requests_of(
     return [
         Request(
             rid=rid,
-            epoch=submit.epoch,
             prompt_tokens=submit.prompt_tokens,
             tokens=prompt,
             seed=seed,

@@ -185,7 +185,7 @@ class Scheduler:
         After STOP, which means that output found a stop string, output has said the last word itself.
         """
         request = self._lives.requests.get(message.rid)
-        if request is None or request.epoch != message.epoch:
+        if request is None:
             return
         self._lives.end(request, message.reason, now)
         if message.reason is not Finish.STOP:

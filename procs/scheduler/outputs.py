@@ -1,7 +1,7 @@
 """The ways to the outputs: tokens into a ring, the message onto a wire, and what waits for room.
 
 Called by the loop, once or twice in each turn. Each output has its own ring and wire, of which this is the one
-writer; which output a request has, results/sharing.py says.
+writer; which output a request has, ipc/request_ids.py says.
 """
 
 from __future__ import annotations

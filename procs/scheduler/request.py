@@ -51,7 +51,6 @@ class Request:
     """
 
     rid: int
-    epoch: int
     prompt_tokens: int
     tokens: Tokens
     seed: int

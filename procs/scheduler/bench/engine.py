@@ -96,7 +96,6 @@ class Engine:
         """Hand in a request. `digests` are those of its full blocks, where they are known already."""
         request = Request(
             rid=rid,
-            epoch=0,
             prompt_tokens=len(prompt),
             tokens=prompt,
             seed=rid,

@@ -49,5 +49,5 @@ class Resets:
 
 
 def _answer(message: ResetCache, finish: Finish, text: str = "") -> Emission:
-    opened = Opened(message.rid, 0, 0, message.ticket)
+    opened = Opened(message.rid, 0, message.ticket)
     return Emission((opened,), ended=end_of(message.rid, finish, Detail(message.rid, text) if text else None))

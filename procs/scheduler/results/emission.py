@@ -28,8 +28,6 @@ class FirstWord(Protocol):
     @property
     def rid(self) -> int: ...
     @property
-    def epoch(self) -> int: ...
-    @property
     def cached_tokens(self) -> int: ...
     @property
     def ticket(self) -> bytes: ...
@@ -77,7 +75,7 @@ class Emission:
     @property
     def first_words(self) -> tuple[Opened, ...]:
         """The messages of `opened`: made when they are sent, which is when the step is on its way to the executor."""
-        return tuple([Opened(one.rid, one.epoch, one.cached_tokens, one.ticket) for one in self.opened])
+        return tuple([Opened(one.rid, one.cached_tokens, one.ticket) for one in self.opened])
 
 
 def opening(requests: Sequence[Request]) -> Sequence[Request]:

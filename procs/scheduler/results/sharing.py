@@ -1,27 +1,15 @@
-"""Which output tells of a request, and an emission cut into one for each output.
-
-A request belongs to one output for its whole life, by its id: ids of an ingest are consecutive, so outputs have equal
-shares, and whoever knows an id and the number of outputs knows which. Knows no wire and no ring.
-"""
+"""An emission cut into one for each output, by the ids of the requests. Knows no wire and no ring."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import TypeVar
 
 import numpy as np
 
 from ....ipc.logprobs import pack, unpack
 from ....ipc.messages import NO_VALUES, Logprobs
+from ....ipc.request_ids import output_of
 from .emission import Emission, LastWords, NewTokens
-
-_Ids = TypeVar("_Ids", int, np.ndarray)
-
-
-def output_of(rids: _Ids, outputs: int) -> _Ids:
-    """The number of the output that a request has, or those of several (int64)."""
-    return rids % outputs
-
 
 def shares(emission: Emission, outputs: int) -> Iterator[tuple[int, Emission]]:
     """What each output is to be told of an emission; those that it does not concern are left out."""
