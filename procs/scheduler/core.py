@@ -228,10 +228,7 @@ class Scheduler:
         """End the requests that are past their deadline, and cancel the transfers that are."""
         self.connector.due(now)
         for rid in self._deadlines.due(now):
-            request = self._lives.requests.get(rid)
-            if request is not None:
-                self._lives.end(request, Finish.TIMEOUT, now)
-                self._say_last(request, Finish.TIMEOUT)
+            self.abort(Abort(rid, Finish.TIMEOUT, 0), now)
 
     @property
     def next_due_s(self) -> float:
