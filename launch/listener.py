@@ -54,14 +54,17 @@ class Listener:
         """The TCP port, None for a Unix socket."""
         return None if self._path is not None else int(self._sockets[0].getsockname()[1])
 
+    def release(self, index: int) -> None:
+        """Nobody accepts from an ingest's socket any more: refuse who comes. A Unix socket is the others', too."""
+        if self._path is None:
+            self._sockets[index].close()
+
     def close(self) -> None:
         """Stop listening; a Unix socket's path goes too. May be called again."""
-        if self._sockets[0].fileno() < 0:
-            return
+        if self._path and self._sockets[0].fileno() >= 0:  # afterwards the path may be another server's
+            Path(self._path).unlink(missing_ok=True)
         for one in self._sockets:
             one.close()
-        if self._path:
-            Path(self._path).unlink(missing_ok=True)
 
 
 def bind(config: Config) -> Listener:

@@ -88,6 +88,7 @@ def fail_at_the_end(process: Process) -> None:
 
 
 def _ready(process: Process) -> None:
+    process.live()
     process.report(State.READY, "ready")
 
 
