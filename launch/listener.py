@@ -143,7 +143,14 @@ def _remove_stale(path: Path) -> None:
             path.unlink()
 
 
-def raise_file_limit() -> None:
-    """Let this process and its children open as many files as the hard limit allows."""
+def raise_file_limit(least: int) -> None:
+    """Let this process and its children open as many files as the hard limit allows.
+
+    Raises ResourceError if that is fewer than `least`.
+    """
     _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if 0 <= hard < least:
+        raise ResourceError(
+            f"only {hard} files may be open, and this server needs {least}: raise the limit (ulimit -n)"
+        )
     resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
