@@ -159,10 +159,10 @@ class Child:
 
     def cause_of_death(self) -> str:
         """Why it ended, in one line."""
-        if self.hung:
-            return f"{self.name} {self.end()}"
         if self.state == State.FAILED:
             return f"{self.name}: {self.text}"
+        if self.hung:
+            return f"{self.name} {self.end()}"
         last = next((line.strip() for line in reversed(self.output.tail) if line.strip()), None)
         return f"{self.name} {self.end()}" + (f"; its last line: {last}" if last else "")
 

@@ -18,11 +18,11 @@ def signs_of(child: Child, row: Row) -> Signs:
     if child.starting:
         return Signs(child.pid, ready=False)
     step = row["step_began"] if child.role == "executor" else 0
-    return Signs(child.pid, True, row["heartbeat"], step, _cpu_ticks(child.pid) if step else 0)
+    return Signs(child.pid, True, row["heartbeat"], step, cpu_ticks(child.pid) if step else 0)
 
 
-def _cpu_ticks(pid: int) -> int:
-    """CPU time of all threads of a process."""
+def cpu_ticks(pid: int) -> int:
+    """CPU time of all threads of a process, in ticks of the kernel; 0 if it is gone."""
     stat = process_stat(pid)
     return 0 if stat is None else int(stat[_USER_TICKS]) + int(stat[_SYSTEM_TICKS])
 
