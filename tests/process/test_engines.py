@@ -101,9 +101,9 @@ def test_drain(alignment: str) -> None:
 
 
 @pytest.mark.parametrize("alignment", ALIGNMENTS)
-def test_a_scheduler_that_is_killed_ends_the_server_with_its_cause(alignment: str) -> None:
+def test_a_scheduler_that_is_killed_may_end_the_server_with_its_cause(alignment: str) -> None:
     """As with one engine: the launcher says who died and of what, and nothing is left behind."""
-    server = start_server(*TWO, f"--alignment={alignment}")
+    server = start_server(*TWO, f"--alignment={alignment}", "--max-restarts=0")
     server.wait_ready()
     pids = pids_of(server)
     psutil.Process(pids["scheduler"][1]).kill()
@@ -121,7 +121,8 @@ def check(asking: list[Future[dict]], tokens: int) -> None:
 @pytest.mark.parametrize("alignment", ALIGNMENTS)
 def test_a_scheduler_that_stands_still_holds_up_nobody_else(alignment: str, expected: list[str]) -> None:
     """Its own requests wait, those of the other end, and so do new ones; when it goes on all of its own end."""
-    with start_server(*TWO, f"--alignment={alignment}") as server, ThreadPoolExecutor(16) as pool:
+    flags = *TWO, f"--alignment={alignment}", "--hang-timeout=0"
+    with start_server(*flags) as server, ThreadPoolExecutor(16) as pool:
         server.wait_ready()
         first = [pool.submit(ask, server, prompt_of(number), LONG) for number in range(4)]
         for engine in range(2):
