@@ -96,11 +96,7 @@ class Router:
         waiting = frozenset[int]().union(*[way.waiting for way in self._ways])
         for engine in replaced.engines:
             self._homes.forget(engine)
-        return {
-            rid
-            for rid, placed in self._placed.items()
-            if replaced.had(placed.engine, rid) and rid not in waiting
-        }
+        return {rid for rid, placed in self._placed.items() if replaced.had(placed.engine, rid) and rid not in waiting}
 
     def _place(self, choices: list[Choice]) -> int:
         """Choose the engine for a prompt, and count what that has to do now."""

@@ -1,8 +1,9 @@
 """Handing prompts to the scheduler: the ids into the ring, the message onto the wire, in order.
 
-All choices of a prompt go in one message, and behind a prompt go the tokens that its only choice has already. When the ring is full, prompts wait here, first come, first served; a
-choice that is aborted meanwhile is dropped, and one whose time is up is given back. Who calls: the router;
-`retry` is called when text arrives, and by a timer that is asked for as long as anything waits.
+All choices of a prompt go in one message. A choice that has tokens already, from an engine that died, goes with them
+behind its prompt. When the ring is full, prompts wait here, first come, first served; a choice that is aborted
+meanwhile is dropped, and one whose time is up is given back. Who calls: the router; `retry` is called when text
+arrives, and by a timer that is asked for as long as anything waits.
 """
 
 from __future__ import annotations

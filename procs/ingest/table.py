@@ -25,7 +25,7 @@ from .text_columns import read_text
 _News = TypeVar("_News")
 
 PATIENCE_S = 2.0
-"""So long after a choice's time is up its end is waited for: who should say it may be dead, and its place still empty."""
+"""So long after a choice's time is up its end is waited for: who should say it may be dead."""
 
 
 class Engine(Engines, Protocol):
@@ -231,8 +231,8 @@ class Table:
         for choice, words in self._known(columns.prompt_words):
             choice.prompt_words.append(words.copy())
         for row in columns.rows:
-            choice = self._choices.get(row.rid)
-            if choice is not None:
+            if row.rid in self._choices:
+                choice = self._choices[row.rid]
                 choice.add(row.ids, row.words)
                 if row.delta:
                     choice.request.post(choice, row.delta)
