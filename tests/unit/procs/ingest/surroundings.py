@@ -101,6 +101,11 @@ class Engine:
             self._news.clear()
             await asyncio.wait_for(self._news.wait(), 10)
 
+    def begin(self, rid: int, cached_tokens: int) -> None:
+        """Output has heard of a request, of whose prompt so many tokens were in the prefix cache."""
+        opened, cached = np.array([rid], np.int64).tobytes(), np.array([cached_tokens], np.int32).tobytes()
+        self.service.table.deliver(Text(b"", b"", (), b"", (), opened=opened, cached_tokens=cached))
+
     def say(self, rid: int, delta: str, tokens: int = 1) -> None:
         self.service.table.deliver(text((rid, delta, tokens)))
 
