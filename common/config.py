@@ -118,6 +118,15 @@ class Config:
     max_queue: int = 1024
     drain_timeout_s: float = 30.0
     start_timeout_s: float = 600.0
+    max_restarts: int = 5
+    """So many processes in a row may take the place of one that died; 0: none."""
+
+    hang_timeout_s: float = 10.0
+    """A process that makes no progress for so long is killed and replaced; 0: never."""
+
+    step_timeout_s: float = 600.0
+    """How long one step may take: far above the longest prefill of a large model on a slow machine."""
+
     log_level: str = "info"
 
     fake_step_s: float = 0.0
@@ -154,6 +163,9 @@ class Config:
             _between("--memory-fraction", self.memory_fraction, 0.01, 0.95)
         _between("--drain-timeout", self.drain_timeout_s, 0, 86400)
         _between("--start-timeout", self.start_timeout_s, 1, 86400)
+        _between("--max-restarts", self.max_restarts, 0, 1 << 30)
+        _between("--hang-timeout", self.hang_timeout_s, 0, 86400)
+        _between("--step-timeout", self.step_timeout_s, 1, 86400)
         _between("--fake-step", self.fake_step_s, 0, 3600)
         for flag, value in (
             ("--threads", self.threads),

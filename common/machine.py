@@ -50,6 +50,15 @@ def _open_files() -> int:
     return soft
 
 
+def process_stat(pid: int) -> list[str] | None:
+    """What the kernel says of a process in /proc/PID/stat, from its state on; None if there is no such process."""
+    try:
+        stat = Path(f"/proc/{pid}/stat").read_text()
+    except (FileNotFoundError, ProcessLookupError):
+        return None
+    return stat.rpartition(")")[2].split()
+
+
 def cgroup_headroom(root: Path = _CGROUPS, own: Path = _OWN_CGROUP) -> int | None:
     """Bytes below the tightest memory limit of this process's cgroups (v2, or v1 as containers see it).
 

@@ -17,6 +17,7 @@ import shutil
 from pathlib import Path
 
 from ..common.errors import ResourceError
+from ..common.machine import process_stat
 
 FOLDER = Path("/dev/shm")
 BOARD = "board"
@@ -49,11 +50,8 @@ def owned_name(owner: str) -> str:
 
 def _start_time(pid: int) -> int | None:
     """Clock ticks from boot to the start of a process; None if there is no such process."""
-    try:
-        stat = Path(f"/proc/{pid}/stat").read_text()
-    except (FileNotFoundError, ProcessLookupError):
-        return None
-    return int(stat.rpartition(")")[2].split()[19])
+    stat = process_stat(pid)
+    return None if stat is None else int(stat[19])
 
 
 def reclaim(folder: Path) -> int:

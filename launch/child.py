@@ -27,7 +27,10 @@ _MAX_READS_AT_THE_END = 64
 
 
 class Child:
-    """A running process. `state` and `text` are its last report; `status` is None until it has ended."""
+    """A running process. `state` and `text` are its last report; `status` is None until it has ended.
+
+    `may_end`: it has been asked to; `killed`: it did not end when it was; `hung`: what it was killed for in its work.
+    """
 
     def __init__(self, spec: ProcessSpec, arguments: list[str], inbox: Inbox, pass_fds: Sequence[int]) -> None:
         self.spec = spec
@@ -38,6 +41,7 @@ class Child:
         self.text = "no word yet"
         self.may_end = False
         self.killed = False
+        self.hung = ""
         self.status: int | None = None
         self._started_s = time.monotonic()
         self._popen = subprocess.Popen(
@@ -58,6 +62,14 @@ class Child:
     @property
     def alive(self) -> bool:
         return self.status is None
+
+    @property
+    def pid(self) -> int:
+        return self._popen.pid
+
+    @property
+    def starting(self) -> bool:
+        return self.state == State.STARTING
 
     @property
     def ready(self) -> bool:
@@ -86,24 +98,34 @@ class Child:
         """Ask the process to end."""
         self.may_end = True
         if self.alive:
-            self._popen.terminate()
+            signal.pidfd_send_signal(self.pidfd, signal.SIGTERM)  # Popen's own would reap it
 
     def kill(self) -> None:
         """End the process and what it has started without asking, unless it has ended."""
         if self.alive:
             self.killed = True
-            os.killpg(self._popen.pid, signal.SIGKILL)
+            self._kill_group()
+
+    def kill_hung(self, cause: str) -> None:
+        """End a process that hangs, and what it has started."""
+        self.hung = cause
+        self._kill_group()
+
+    def _kill_group(self) -> None:
+        os.killpg(self._popen.pid, signal.SIGKILL)
 
     def reap(self) -> None:
-        """Take in the end of the process, which has come: its status, last lines and last report."""
+        """Take in the end of the process, which has come: its status, last lines and last report.
+
+        What it has started ends with it, and would write to the same memory. Nothing of it is open afterwards.
+        """
+        self._kill_group()  # before its number is free for others
         self.status = self._popen.wait()
         self.output.finish()
         self.read_reports()
         if self.status > 0 and self.state != State.FAILED:
             zmq.select([self.inbox.socket], [], [], LAST_REPORT_S)
             self.read_reports()
-
-    def close(self) -> None:
         os.close(self.pidfd)
         self._pipe.close()
 
@@ -125,16 +147,22 @@ class Child:
     def end(self) -> str:
         """How it ended."""
         assert self.status is not None
-        return end_in_words(self.status)
+        return f"{self.hung} and was killed" if self.hung else end_in_words(self.status)
+
+    @property
+    def _explained(self) -> bool:
+        return bool(self.hung) or self.state == State.FAILED
 
     def last_words(self) -> list[str]:
         """The last lines that it printed, if it died without a report."""
-        return [] if self.state == State.FAILED else list(self.output.tail)
+        return [] if self._explained else list(self.output.tail)
 
     def cause_of_death(self) -> str:
         """Why it ended, in one line."""
         if self.state == State.FAILED:
             return f"{self.name}: {self.text}"
+        if self.hung:
+            return f"{self.name} {self.end()}"
         last = next((line.strip() for line in reversed(self.output.tail) if line.strip()), None)
         return f"{self.name} {self.end()}" + (f"; its last line: {last}" if last else "")
 

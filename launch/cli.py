@@ -3,9 +3,10 @@
 An error is one line, `fourstroke: error: ...`, and an exit status:
 
     0    done, or stopped as asked
-    1    something failed: a process died, a server does not answer, a benchmark misses a target, a check sees red
+    1    something failed: a process died too often, or did not end when asked to and was killed; a server does not
+         answer, a benchmark misses a target, a check sees red
     2    the command line or a parameter is wrong
-    3    refused: what is asked for cannot be done here (no such model, port taken, too little memory)
+    3    refused: what is asked for cannot be done here (no such model, port taken, too little memory, too few files)
     130  interrupted by Ctrl-C;  143  by SIGTERM (a server that is up drains and exits with 0 instead)
 """
 
@@ -78,17 +79,18 @@ def exit_status(error: FourstrokeError) -> int:
 def _serve(namespace: argparse.Namespace) -> None:
     setproctitle.setproctitle("fourstroke: launcher")  # takes the command line, and the key on it, out of `ps`
     config = _config(namespace)
+    topology = build(config, usable_cores())
     if namespace.show_topology:
-        sys.stdout.write(picture(build(config, usable_cores())) + "\n")
+        sys.stdout.write(picture(topology) + "\n")
         return
-    listening.raise_file_limit()
+    listening.raise_file_limit(topology.files)
     listener = listening.bind(config)  # before a model is fetched, which may take minutes
     try:
         path, name = resolve_model(namespace.model)
         names = config.served_model_names if namespace.served_model_name else (name,)
         port = config.port if listener.port is None else listener.port
         config = dataclasses.replace(config, model=str(path), served_model_names=names, port=port)
-        supervise(config, build(config, usable_cores()), listener, namespace.stop_on_eof)
+        supervise(config, topology, listener, namespace.stop_on_eof)
     finally:
         listener.close()
 

@@ -1,11 +1,13 @@
 """One poll over everything the launcher waits for: wires, pipes, process handles and signals.
 
-It knows no process: a source that becomes readable calls its callback, and `until` returns as soon as
-its condition holds. Between events the launcher uses no CPU. Signals become such a source in StopSignals.
+It knows no process: a source that becomes readable calls its callback, so does a time that comes, and `until` returns
+as soon as its condition holds. Between events the launcher uses no CPU. Signals become such a source in StopSignals.
 """
 
 from __future__ import annotations
 
+import heapq
+import itertools
 import signal
 import socket
 import time
@@ -24,6 +26,8 @@ class EventLoop:
     def __init__(self) -> None:
         self._poller = zmq.Poller()
         self._callbacks: dict[Source, Callable[[], None]] = {}
+        self._timers: list[tuple[float, int, Callable[[], None]]] = []
+        self._numbers = itertools.count()  # timers of the same time go by these
 
     def add(self, source: Source, callback: Callable[[], None]) -> None:
         """Call `callback` whenever `source` can be read or has been closed at its other end."""
@@ -35,22 +39,35 @@ class EventLoop:
         if self._callbacks.pop(source, None) is not None:
             self._poller.unregister(source)
 
+    def after(self, delay_s: float, callback: Callable[[], None]) -> None:
+        """Call `callback` once, so many seconds from now."""
+        heapq.heappush(self._timers, (time.monotonic() + delay_s, next(self._numbers), callback))
+
+    def forget_timers(self) -> None:
+        """Call nothing any more of what was to be called later."""
+        self._timers.clear()
+
     def until(self, done: Callable[[], bool], timeout_s: float | None = None) -> bool:
         """Serve events until `done()` holds; false if that took longer than `timeout_s`."""
         deadline = None if timeout_s is None else time.monotonic() + timeout_s
         while not done():
-            left_ms = None if deadline is None else (deadline - time.monotonic()) * 1000
-            if left_ms is not None and left_ms <= 0:
+            if deadline is not None and time.monotonic() >= deadline:
                 return False
-            self._serve(left_ms)
+            self._serve(deadline)
         return True
 
-    def _serve(self, timeout_ms: float | None) -> None:
+    def _serve(self, deadline: float | None) -> None:
+        """Wait for the next event, at most until the deadline, and call what there is to call."""
+        times = [timer[0] for timer in self._timers[:1]] + ([] if deadline is None else [deadline])
+        left_ms = (min(times) - time.monotonic()) * 1000 if times else None
         # Rounded up: a poll of 0 ms for the last fraction of one would spin.
-        for source, _ in self._poller.poll(None if timeout_ms is None else int(timeout_ms) + 1):
+        for source, _ in self._poller.poll(None if left_ms is None else max(0, int(left_ms) + 1)):
             callback = self._callbacks.get(source)
             if callback is not None:  # an earlier callback of this round may have removed it
                 callback()
+        now_s = time.monotonic()
+        while self._timers and self._timers[0][0] <= now_s:
+            heapq.heappop(self._timers)[2]()
 
 
 class StopSignals:

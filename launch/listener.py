@@ -54,14 +54,17 @@ class Listener:
         """The TCP port, None for a Unix socket."""
         return None if self._path is not None else int(self._sockets[0].getsockname()[1])
 
+    def release(self, index: int) -> None:
+        """Nobody accepts from an ingest's socket any more: refuse who comes. A Unix socket is the others', too."""
+        if self._path is None:
+            self._sockets[index].close()
+
     def close(self) -> None:
         """Stop listening; a Unix socket's path goes too. May be called again."""
-        if self._sockets[0].fileno() < 0:
-            return
+        if self._path and self._sockets[0].fileno() >= 0:  # afterwards the path may be another server's
+            Path(self._path).unlink(missing_ok=True)
         for one in self._sockets:
             one.close()
-        if self._path:
-            Path(self._path).unlink(missing_ok=True)
 
 
 def bind(config: Config) -> Listener:
@@ -140,7 +143,14 @@ def _remove_stale(path: Path) -> None:
             path.unlink()
 
 
-def raise_file_limit() -> None:
-    """Let this process and its children open as many files as the hard limit allows."""
+def raise_file_limit(least: int) -> None:
+    """Let this process and its children open as many files as the hard limit allows.
+
+    Raises ResourceError if that is fewer than `least`.
+    """
     _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if 0 <= hard < least:
+        raise ResourceError(
+            f"only {hard} files may be open, and this server needs {least}: raise the limit (ulimit -n)"
+        )
     resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))

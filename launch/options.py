@@ -79,7 +79,7 @@ KV_EVENTS = (
 )
 """What routers are told."""
 
-ENGINE = (
+COMPUTE = (
     Option("--backend", "backend", str, "where the model runs", BACKENDS),
     Option("--executor", "executor", str, "fake: no model, invented tokens, to measure everything else", EXECUTORS),
     Option("--dtype", "dtype", str, "type of weights and KV cache", DTYPES),
@@ -140,11 +140,30 @@ ENGINE = (
         "engines prefill together: as soon as all can (delay), or when it fills a step of all (coalesce)",
         ALIGNMENTS,
     ),
-    *KV_EVENTS,
-    Option("--start-timeout", "start_timeout_s", finite, "seconds until every process must be ready"),
     Option("--log-level", "log_level", str, "how much the processes log", LOG_LEVELS),
     Option("--fake-step", "fake_step_s", finite, "seconds that a step of the fake executor takes"),
 )
+"""What computes, and in which order."""
+
+WATCH = (
+    Option("--start-timeout", "start_timeout_s", finite, "seconds until every process must be ready"),
+    Option(
+        "--hang-timeout",
+        "hang_timeout_s",
+        finite,
+        "seconds without progress after which a process is killed and replaced; 0: never",
+    ),
+    Option("--step-timeout", "step_timeout_s", finite, "seconds that a step may take, as long as it computes"),
+    Option(
+        "--max-restarts",
+        "max_restarts",
+        whole,
+        "so often in a row a process that died is replaced; then the server ends; 0: it ends at the first death",
+    ),
+)
+"""What becomes of processes that die or hang."""
+
+ENGINE = (*COMPUTE, *KV_EVENTS, *WATCH)
 """What the server is. `generate`, `chat` and LLM(...) have these too."""
 
 HTTP = (
@@ -177,8 +196,24 @@ HTTP = (
 """How the server is reached."""
 
 
+_GROUPS = (
+    ("HTTP", HTTP),
+    ("model and steps", COMPUTE),
+    ("events of the KV cache", KV_EVENTS),
+    ("processes that die or hang", WATCH),
+)
+"""How the options stand in the help."""
+
+
 def add_options(parser: argparse.ArgumentParser, options: tuple[Option, ...]) -> None:
-    """Add options to a parser. One that is not given stays out of the namespace: Config has its default."""
+    """Add options to a parser, in groups."""
+    for title, group in _GROUPS:
+        if set(group) <= set(options):
+            _add_group(parser.add_argument_group(title), group)
+
+
+def _add_group(parser: argparse._ArgumentGroup, options: tuple[Option, ...]) -> None:
+    """Add options to a group of a parser. One that is not given stays out of the namespace: Config has its default."""
     defaults = {field.name: field.default for field in dataclasses.fields(Config)}
     for option in options:
         parser.add_argument(
@@ -274,8 +309,7 @@ def _add_serve(commands: Any) -> None:
         metavar="ORIGIN",
         help="origins whose pages may call the server in a browser, as https://example.org; *: all (default: none)",
     )
-    add_options(parser, HTTP)
-    add_options(parser, ENGINE)
+    add_options(parser, HTTP + ENGINE)
     parser.add_argument("--show-topology", action="store_true", help="show processes, wires and memory, and exit")
     parser.add_argument("--stop-on-eof", type=whole, metavar="FD", help=argparse.SUPPRESS)
 

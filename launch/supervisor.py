@@ -1,36 +1,37 @@
 """The life of a server: start every process, wait until all are ready, watch them, stop them in order.
 
 One thread and one poll. What happens is written into the children and into three plain facts (stop
-signals, a closed owner, a death); the phases below wait on those facts. The supervisor knows no roles but
+signals, a closed owner, an error); the phases below wait on those facts. The supervisor knows no roles but
 ingest, whose processes get the listening sockets and are drained first, and the order of the strokes.
 
-The server stops when asked (SIGTERM, SIGINT or SIGHUP: requests end first, for up to the drain time-out; a second
-signal skips that, a third kills), when its owner goes away (--stop-on-eof), or when a process dies. Only the publisher,
-which no request needs, is started again.
+A process that dies, or hangs and is killed, is started again: when and how often, restarts.py decides, and watchdog.py
+who hangs. The server stops when asked (SIGTERM, SIGINT or SIGHUP: requests end first, for up to the drain time-out; a
+second signal skips that, a third kills), when its owner goes away (--stop-on-eof), or when a process is not to be
+started again.
 """
 
 from __future__ import annotations
 
 import os
 import time
-from collections import deque
 from collections.abc import Callable, Sequence
-
-import zmq
 
 from ..common.config import Config
 from ..common.errors import FourstrokeError, ResourceError, ServerError
-from ..common.types import SUPERVISOR, State
+from ..common.types import SUPERVISOR, State, number_of
 from ..ipc.board import Board
-from ..ipc.messages import Drain, Report
+from ..ipc.messages import Drain
 from ..ipc.segment import BOARD
-from ..ipc.wire import Inbox, Lives, Outbox, address, open_inbox, open_outbox
 from .child import Child
 from .console import announce, say
+from .crew import Crew
 from .event_loop import EventLoop, StopSignals
 from .listener import Listener
+from .restarts import Fate, Restarts
 from .surroundings import Surroundings, surroundings
-from .topology import STROKES, ProcessSpec, Topology, WireSpec, assignment
+from .topology import STROKES, ProcessSpec, Topology
+from .vital_signs import board_in_words, is_stopped, signs_of
+from .watchdog import LOOK_EVERY_S, Signs, Watchdog
 
 STOP_TIMEOUT_S = 5.0
 """How long the processes may take together to end one after the other, when they are asked to."""
@@ -38,11 +39,8 @@ STOP_TIMEOUT_S = 5.0
 LAST_TIMEOUT_S = 1.0
 """How long those have that are left then and are asked all at once, before they are killed."""
 
-
-MAX_RESTARTS = 3
-"""So often in RESTARTS_WITHIN_S a process is started again; then its death is the server's."""
-
-RESTARTS_WITHIN_S = 60.0
+KILLING_SIGNAL = 3
+"""So many signals, and nothing is waited for any more."""
 
 
 class RefusalError(FourstrokeError):
@@ -71,28 +69,31 @@ class _Supervisor:
         self._topology = topology
         self._listener = listener
         self._signals = signals
-        self._made = made
-        self._row = Board(made.segments[BOARD].memory, topology.board).row(SUPERVISOR)
-        self._context: zmq.Context[zmq.Socket[bytes]] = zmq.Context()
+        self._board = Board(made.segments[BOARD].memory, topology.board)
+        self._row = self._board.row(SUPERVISOR)
         self._loop = EventLoop()
-        self._children: dict[str, Child] = {}
-        self._orders: dict[str, Outbox] = {}
-        self._lives: dict[str, int] = {}
-        self._restarts: deque[float] = deque(maxlen=MAX_RESTARTS)
+        self._crew = Crew(config, topology, listener, made, self._loop, self._on_report, self._on_exit)
+        self._restarts = Restarts(config.max_restarts)
+        self._watchdog = Watchdog(config)
+        self._to_start: set[str] = set()
+        self._phase = State.STARTING
         self._owner_gone = False
-        self._death: Child | None = None
+        self._error: FourstrokeError | None = None
+        self._last_words: list[str] = []
 
     def run(self, stop_on_eof: int | None) -> None:
         self._loop.add(self._signals.fileno(), self._on_signal)
         if stop_on_eof is not None:
             self._loop.add(stop_on_eof, lambda: self._on_owner(stop_on_eof))
-        self._row.enter(State.STARTING)
+        self._enter(State.STARTING)
         started_s = time.monotonic()
         try:
             for spec in self._topology.processes:
-                self._start(spec)
+                self._crew.start(spec)
+            self._look()
             if self._await_ready():
-                self._row.enter(State.READY)
+                self._restarts.served()
+                self._enter(State.READY)
                 announce(self._welcome(time.monotonic() - started_s))
                 self._loop.until(lambda: self._interrupted)
                 self._drain()
@@ -102,48 +103,14 @@ class _Supervisor:
 
     # Phases
 
-    def _start(self, spec: ProcessSpec, inbox: Inbox | None = None) -> None:
-        """Start a process; `inbox` is the wire from the one that it takes the place of."""
-        folder, life = self._made.folder, self._lives.get(spec.name, -1) + 1
-        self._lives[spec.name] = life
-        told = assignment(
-            spec,
-            self._topology,
-            self._config,
-            supervisor_pid=os.getpid(),
-            socket_folder=str(folder),
-            owner=self._made.owner,
-            life=life,
-        )
-        if WireSpec(SUPERVISOR, spec.name) in self._topology.wires:
-            where = address(str(folder), SUPERVISOR, spec.name)
-            self._orders[spec.name] = open_outbox(self._context, where, spec.name)
-        path = folder / f"{spec.name}.json"
-        try:
-            path.touch(mode=0o600)  # it may hold the API key
-            told.save(path)
-        except OSError as error:
-            raise ResourceError(f"cannot write {path}: {error.strerror}") from None
-        where = address(str(folder), spec.name, SUPERVISOR)
-        lives = Lives(0, lambda: self._lives[spec.name])
-        inbox = inbox or open_inbox(self._context, where, spec.name, Report, lives=lives)
-        arguments = [str(path)]
-        fds = [self._listener.of_ingest(told.index).fileno()] if spec.role == "ingest" else []
-        for fd in fds:
-            arguments += ["--listen-fd", str(fd)]
-        try:
-            child = Child(spec, arguments, inbox, fds)
-        except OSError as error:
-            raise ResourceError(f"cannot start {spec.name}: {error.strerror}") from None
-        self._children[spec.name] = child
-        self._loop.add(inbox.socket, lambda: self._on_report(child))
-        self._loop.add(child.output.fileno(), lambda: self._on_output(child))
-        self._loop.add(child.pidfd, lambda: self._on_exit(child))
+    def _enter(self, phase: State) -> None:
+        self._phase = phase
+        self._row.enter(phase)
 
     def _await_ready(self) -> bool:
         """True once every process is ready; false if the server is to stop before that."""
         timeout_s = self._config.start_timeout_s
-        children = self._children.values()
+        children = self._crew.children.values()
         if not self._loop.until(lambda: self._interrupted or all(child.ready for child in children), timeout_s):
             late = ", ".join(f"{child.name} ({child.text})" for child in children if not child.ready)
             raise ServerError(f"not ready within --start-timeout {timeout_s:g} s: {late}")
@@ -153,25 +120,32 @@ class _Supervisor:
         """Let the requests that run come to their end, unless there is a reason to hurry."""
         if self._in_a_hurry:
             return
-        self._row.enter(State.DRAINING)
-        self._listener.close()
-        ingests = [child for child in self._children.values() if child.role == "ingest"]
-        for ingest in ingests:
-            ingest.may_end = True
-            self._orders[ingest.name].send(Drain())
+        self._enter(State.DRAINING)
+        ingests = [spec.name for spec in self._topology.processes if spec.role == "ingest"]
+        for name in ingests:
+            self._order_to_drain(self._crew.children[name])
         timeout_s = self._config.drain_timeout_s
-        if not self._loop.until(lambda: self._in_a_hurry or all(ingest.stopped for ingest in ingests), timeout_s):
+        if not self._loop.until(lambda: self._in_a_hurry or all(map(self._drained, ingests)), timeout_s):
             say(f"fourstroke: some requests did not end within --drain-timeout {timeout_s:g} s and are cut off")
+
+    def _order_to_drain(self, ingest: Child) -> None:
+        ingest.may_end = True
+        self._crew.order(ingest.name, Drain())
+
+    def _drained(self, name: str) -> bool:
+        return name not in self._to_start and self._crew.children[name].stopped
 
     def _stop(self) -> None:
         """End every process: SIGTERM to one stroke after the other; SIGKILL for what is left."""
+        self._enter(State.STOPPED)
+        self._loop.forget_timers()
         self._listener.close()
-        signals_so_far = self._signals.count
-        children = list(self._children.values())
+        impatient = min(self._signals.count + 1, KILLING_SIGNAL)
+        children = list(self._crew.children.values())
 
         def ended(some: Sequence[Child]) -> Callable[[], bool]:
             """Whether these have ended, or another signal asks not to wait for it."""
-            return lambda: not any(child.alive for child in some) or self._signals.count > signals_so_far
+            return lambda: not any(child.alive for child in some) or self._signals.count >= impatient
 
         deadline_s = time.monotonic() + STOP_TIMEOUT_S
         for role in STROKES:
@@ -183,32 +157,94 @@ class _Supervisor:
         for child in children:
             child.kill()
         self._loop.until(lambda: not any(child.alive for child in children), STOP_TIMEOUT_S)
-        for child in children:
-            child.close()
-        self._row.enter(State.STOPPED)
-        self._context.destroy(linger=0)
+        self._crew.close()
 
     def _tell_the_truth(self) -> None:
         """Raise what went wrong, if anything did."""
-        if self._death is not None:
-            if self._death.refused:
-                raise RefusalError(self._death.cause_of_death())
-            for line in self._death.last_words():
+        if self._error is not None:
+            for line in self._last_words:
                 say(f"    | {line}")
-            raise ServerError(self._death.cause_of_death())
-        killed = [child.name for child in self._children.values() if child.killed]
+            raise self._error
+        killed = [child.name for child in self._crew.children.values() if child.killed]
         if killed:
             raise ServerError(f"{', '.join(killed)} did not end when asked to and had to be killed")
+
+    # Deaths
+
+    def _on_exit(self, child: Child) -> None:
+        if self._phase is State.DRAINING and child.role == "ingest" and not child.failed:
+            self._listener.release(number_of(child.name))
+        if not child.failed:
+            if child.state is not State.STOPPED:
+                say(f"{child.name:<12}stopped")
+        elif self._phase is State.STOPPED:
+            self._end(child.cause_of_death(), child)
+        else:
+            self._decide(child.spec, child.cause_of_death(), child)
+
+    def _decide(self, spec: ProcessSpec, cause: str, child: Child | None) -> None:
+        """What becomes of a process that died, or could not be started: then there is no `child`."""
+        decision = self._restarts.died(spec.name, time.monotonic())
+        if decision.fate is Fate.AGAIN:
+            when = f" in {decision.delay_s:g} s" if decision.delay_s else ""
+            say(f"{cause}; it is started again{when}")
+            self._to_start.add(spec.name)
+            self._loop.after(decision.delay_s, lambda: self._start_again(spec))
+            return
+        if decision.deaths > 1:
+            cause = f"{cause}; it died {decision.deaths} times in a row"
+        if decision.fate is Fate.END:
+            self._end(cause, child)
+        else:
+            say(f"{cause} and is given up; the server goes on without {spec.name}")
+
+    def _start_again(self, spec: ProcessSpec) -> None:
+        self._to_start.discard(spec.name)
+        try:
+            child = self._crew.start(spec)
+        except ResourceError as error:
+            self._decide(spec, str(error), None)
+            return
+        if self._phase is State.DRAINING and child.role == "ingest":
+            self._order_to_drain(child)
+
+    def _end(self, cause: str, child: Child | None) -> None:
+        """The server is to end for this; what comes afterwards is only said."""
+        say(cause)
+        if self._error is None:
+            refused = child is not None and child.refused and self._phase is State.STARTING
+            self._error = RefusalError(cause) if refused else ServerError(cause)
+            self._last_words = [] if child is None else child.last_words()
+
+    def _look(self) -> None:
+        """Kill what hangs, and look again soon."""
+        self._row.beat()
+        self._loop.after(LOOK_EVERY_S, self._look)
+        for name, why in self._watchdog.look(time.monotonic(), self._signs()).items():
+            child = self._crew.children[name]
+            for line in board_in_words(self._board):
+                say(f"    | {line}")
+            stopped = " (a signal had stopped it)" if is_stopped(child.pid) else ""
+            child.kill_hung(why + stopped)
+
+    def _signs(self) -> dict[str, Signs]:
+        """What is seen of those that can hang. A server's first start has a time-out for all together."""
+        first_start = self._phase is State.STARTING
+        return {
+            child.name: signs_of(child, self._board.row(child.name))
+            for child in self._crew.children.values()
+            if child.alive and not child.hung and not child.stopped and not (child.starting and first_start)
+        }
 
     # The facts that the phases wait on, and the events that make them
 
     @property
     def _interrupted(self) -> bool:
-        return self._signals.count > 0 or self._owner_gone or self._death is not None
+        return self._signals.count > 0 or self._owner_gone or self._error is not None
 
     @property
     def _in_a_hurry(self) -> bool:
-        return self._signals.count > 1 or self._owner_gone or self._death is not None
+        return self._signals.count > 1 or self._owner_gone or self._error is not None
 
     def _on_signal(self) -> None:
         for name in self._signals.read():
@@ -222,37 +258,13 @@ class _Supervisor:
             self._loop.remove(fd)
             self._owner_gone = True
 
-    def _on_output(self, child: Child) -> None:
-        if not child.output.pump():
-            self._loop.remove(child.output.fileno())
-
     def _on_report(self, child: Child) -> None:
         changed = child.read_reports()
-        self._row["bad_frames"] = sum(each.inbox.bad_frames for each in self._children.values())
+        self._row["bad_frames"] = self._crew.bad_frames
         if changed:
             say(f"{child.name:<12}{child.said()}")
-
-    def _on_exit(self, child: Child) -> None:
-        for source in (child.pidfd, child.inbox.socket, child.output.fileno()):
-            self._loop.remove(source)
-        child.reap()
-        if self._may_restart(child):
-            say(f"{child.name:<12}{child.end()}; it is started again")
-            self._restarts.append(time.monotonic())
-            child.close()
-            self._start(child.spec, child.inbox)
-        elif self._death is None and child.failed:
-            self._death = child
-            say(f"{child.name:<12}{child.end()}")
-        elif child.state is not State.STOPPED:
-            say(f"{child.name:<12}stopped")
-
-    def _may_restart(self, child: Child) -> bool:
-        """Whether the server goes on without this process until another one has its place."""
-        if child.role != "publisher" or not child.ready or not child.failed or self._interrupted:
-            return False
-        often = len(self._restarts) == MAX_RESTARTS
-        return not often or time.monotonic() - self._restarts[0] > RESTARTS_WITHIN_S
+        if child.ready:
+            self._restarts.ready(child.name, time.monotonic())
 
     def _welcome(self, seconds: float) -> str:
         names = ", ".join(self._config.served_model_names)

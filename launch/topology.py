@@ -27,6 +27,9 @@ STROKES = ("ingest", "scheduler", "executor", "output", "publisher")
 _PER_ENGINE = ("executor", "scheduler", "publisher")
 """The roles that each engine has for itself; the processes of the others serve all engines."""
 
+_OTHER_FILES = 64
+"""Files that have nothing to do with how many processes there are, with room to spare."""
+
 PROMPT_RING_TOKENS = 1 << 21
 TOKEN_RING_TOKENS = 1 << 18
 
@@ -89,6 +92,13 @@ class Topology:
     def board(self) -> tuple[str, ...]:
         """Who has a row on the board, in the order of the rows."""
         return board_names(self.processes)
+
+    @property
+    def files(self) -> int:
+        """Open files that suffice for each of its processes, and for the launcher: two for a segment, up to seven for a
+        process; without connections.
+        """
+        return _OTHER_FILES + 2 * len(self.segments) + 7 * len(self.processes)
 
 
 def build(config: Config, cores: int) -> Topology:

@@ -92,7 +92,9 @@ class ExecutorLoop:
 
     def _launch(self, plan: StepPlan) -> None:
         self._began_ns.append(time.monotonic_ns())
-        self._row["step_began"] = self._began_ns[0]
+        row = self._row
+        row["step_began"], row["step"] = self._began_ns[0], plan.step
+        row["step_rows"], row["step_tokens"] = plan.rows, plan.tokens
         try:
             self._runner.launch(plan)
         except BadMessage as error:

@@ -2,7 +2,9 @@
 
 import os
 import signal
+import subprocess
 import sys
+import time
 from pathlib import Path
 
 from fourstroke.common.errors import ModelError
@@ -13,8 +15,8 @@ from fourstroke.procs.process import Process, run
 
 def obey(process: Process) -> None:
     """Get ready, drain when told, stop when told."""
-    _ready(process)
     inbox = process.inbox("supervisor", Drain)
+    _ready(process)
     while not process.stopping:
         process.wait()
         for _ in inbox.drain():
@@ -81,6 +83,51 @@ def leave(process: Process) -> None:
     _ready(process)
 
 
+def refuse_next(process: Process) -> None:
+    """Be good; whoever takes the place of this one refuses."""
+    if process.assignment.life:
+        raise ModelError("the weights have gone")
+    obey(process)
+
+
+def late_next(process: Process) -> None:
+    """Be good; the next one never gets ready, and the one after that is good again."""
+    if process.assignment.life == 1:
+        never_ready(process)
+    obey(process)
+
+
+def hang(process: Process) -> None:
+    """Compute for 3 s of CPU time in one step, which is no hang; then hang, and so do the next two, each in its way."""
+    life = process.assignment.life
+    if life == 3:
+        obey(process)
+        return
+    _ready(process)
+    process.row["step_began"] = time.monotonic_ns()
+    if life == 0:
+        _compute(3)
+        process.row["step_began"] = 0
+        process.report(State.READY, "the step has ended")
+    elif life == 2:
+        _compute(3600)
+    signal.pause()
+
+
+def _compute(seconds: float) -> None:
+    end_s = time.process_time() + seconds
+    while time.process_time() < end_s:
+        pass
+
+
+def give_birth(process: Process) -> None:
+    """Have a child of one's own that would outlive this process."""
+    _ready(process)
+    child = subprocess.Popen(["sleep", "3600"])
+    process.report(State.READY, f"its child is {child.pid}")
+    _until_stopped(process)
+
+
 def fail_at_the_end(process: Process) -> None:
     _ready(process)
     _until_stopped(process)
@@ -88,6 +135,7 @@ def fail_at_the_end(process: Process) -> None:
 
 
 def _ready(process: Process) -> None:
+    process.live()
     process.report(State.READY, "ready")
 
 
@@ -110,6 +158,10 @@ BEHAVIOURS = {
         crash,
         killed,
         leave,
+        refuse_next,
+        late_next,
+        hang,
+        give_birth,
         fail_at_the_end,
     )
 }

@@ -4,6 +4,7 @@ The first argument gives the behaviour of each process, the second fields of Con
 """
 
 import json
+import os
 import sys
 from pathlib import Path
 
@@ -20,9 +21,9 @@ from fourstroke.launch.topology import ProcessSpec, SegmentSpec, Topology, WireS
 
 
 def stand_ins(behaviours: dict[str, str]) -> Topology:
-    folder = str(Path(__file__).parent)
+    path = os.pathsep.join(filter(None, (str(Path(__file__).parent), os.environ.get("PYTHONPATH"))))
     processes = tuple(
-        ProcessSpec(name, name.rstrip("0"), "stand_in", {"PYTHONPATH": folder, "STAND_IN": behaviour})
+        ProcessSpec(name, name.rstrip("0"), "stand_in", {"PYTHONPATH": path, "STAND_IN": behaviour})
         for name, behaviour in behaviours.items()
     )
     wires = tuple(WireSpec(process.name, SUPERVISOR) for process in processes)

@@ -101,9 +101,9 @@ def test_drain(alignment: str) -> None:
 
 
 @pytest.mark.parametrize("alignment", ALIGNMENTS)
-def test_a_scheduler_that_is_killed_ends_the_server_with_its_cause(alignment: str) -> None:
+def test_a_scheduler_that_is_killed_may_end_the_server_with_its_cause(alignment: str) -> None:
     """As with one engine: the launcher says who died and of what, and nothing is left behind."""
-    server = start_server(*TWO, f"--alignment={alignment}")
+    server = start_server(*TWO, f"--alignment={alignment}", "--max-restarts=0")
     server.wait_ready()
     pids = pids_of(server)
     psutil.Process(pids["scheduler"][1]).kill()

@@ -107,7 +107,7 @@ def test_refused_prompt(llm: LLM) -> None:
 def test_server_dies_in_the_middle(before: set[psutil.Process]) -> None:
     """When the server dies under a call, the call ends with the cause, and nothing is left."""
     endless = SamplingParams(max_tokens=8000, ignore_eos=True)
-    with LLM(executor="fake", fake_step_s=0.05) as llm:
+    with LLM(executor="fake", fake_step_s=0.05, max_restarts=0) as llm:
         processes = started(before)
         with ThreadPoolExecutor(1) as pool:
             call = pool.submit(llm.generate, ["Hi"] * 4, endless, progress=False)

@@ -2,49 +2,16 @@
 
 from __future__ import annotations
 
-import contextlib
-import json
 import os
 import re
 import signal
 import socket
-import sys
-from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
 
-from .server import Server, leftovers, wait_gone
-
-LAUNCHER = Path(__file__).parent / "stand_in_launcher.py"
-GOOD = {"executor0": "obey", "scheduler0": "obey", "ingest0": "obey"}
-
-
-def start(behaviours: dict[str, str], fds: tuple[int, ...] = (), **fields: Any) -> Server:
-    """Start a launcher over stand-ins, on a free port unless the fields of the Config say otherwise."""
-    arguments = [json.dumps(behaviours), json.dumps({"port": 0, **fields}), *map(str, fds)]
-    return Server([sys.executable, str(LAUNCHER), *arguments], pass_fds=fds)
-
-
-@contextlib.contextmanager
-def launcher(behaviours: dict[str, str] = GOOD, fds: tuple[int, ...] = (), **fields: Any) -> Iterator[Server]:
-    """A launcher over stand-ins; however the test leaves it, nothing of it may be there at the end."""
-    server = start(behaviours, fds, **fields)
-    try:
-        yield server
-    finally:
-        if server.process.poll() is None:
-            server.process.send_signal(signal.SIGTERM)
-            server.process.send_signal(signal.SIGTERM)
-            server.wait()
-        server.close()
-    assert leftovers(server.pid) == []
-
-
-def spoiled(**behaviours: str) -> dict[str, str]:
-    """Good stand-ins, but for these."""
-    return GOOD | {f"{role}0": behaviour for role, behaviour in behaviours.items()}
+from .server import leftovers, wait_gone
+from .stand_ins import GOOD, launcher, spoiled, start
 
 
 def test_ready_serve_stop() -> None:
@@ -88,8 +55,8 @@ def test_stop_before_ready(behaviour: str) -> None:
     ],
 )
 def test_death_with_cause(behaviour: str, status: int, cause: str) -> None:
-    """When a process dies the server stops, and its last line and exit status say why."""
-    with launcher(spoiled(executor=behaviour)) as server:
+    """When a process dies, and is not to be replaced, the server stops; its last line and exit status say why."""
+    with launcher(spoiled(executor=behaviour), max_restarts=0) as server:
         assert server.wait() == status
     assert server.errors.splitlines()[-1] == f"fourstroke: error: {cause}"
 
@@ -174,8 +141,8 @@ def test_second_signal_skips_the_drain() -> None:
 
 
 def test_death_while_draining() -> None:
-    """A process that dies while requests are awaited ends the wait, and the exit status tells."""
-    with launcher(spoiled(ingest="busy"), drain_timeout_s=3600) as server:
+    """A process that dies for good while requests are awaited ends the wait, and the exit status tells."""
+    with launcher(spoiled(ingest="busy"), drain_timeout_s=3600, max_restarts=0) as server:
         server.wait_ready()
         children = server.children()
         server.process.send_signal(signal.SIGTERM)

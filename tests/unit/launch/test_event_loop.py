@@ -58,6 +58,29 @@ def test_removed_in_the_same_round(pipe: tuple[int, int]) -> None:
     os.close(other_write)
 
 
+def test_timers() -> None:
+    """What is to be called later is called in time, in the order of the times; those of one time as they were asked."""
+    loop, called = EventLoop(), list[str]()
+    for delay_s, name in ((0.02, "late"), (0, "first"), (0, "second"), (3600, "never")):
+        loop.after(delay_s, lambda name=name: called.append(name))
+    assert loop.until(lambda: len(called) == 3, 10)
+    assert called == ["first", "second", "late"]
+
+
+def test_a_timer_that_sets_the_next() -> None:
+    """A timer may set itself again; what is forgotten is not called."""
+    loop, called = EventLoop(), list[int]()
+
+    def again() -> None:
+        called.append(len(called))
+        loop.after(0, again)
+
+    loop.after(0, again)
+    assert loop.until(lambda: len(called) > 2, 10)
+    loop.forget_timers()
+    assert not loop.until(lambda: len(called) > 3, 0.02)
+
+
 def test_signals_wake_the_loop() -> None:
     """Stop signals arrive as names on a file descriptor, each one counted, and the old handlers come back."""
     before = signal.getsignal(signal.SIGTERM)

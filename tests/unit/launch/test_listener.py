@@ -27,6 +27,22 @@ def test_listens() -> None:
         socket.create_connection((host, port))
 
 
+def test_release(tmp_path: Path) -> None:
+    """Once an ingest has ended nobody waits for it on its port; a Unix socket is all ingests' until the end."""
+    bound = listener.bind(config())
+    where = bound.of_ingest(0).getsockname()
+    bound.release(0)
+    with pytest.raises(ConnectionRefusedError):
+        socket.create_connection(where)
+    bound.close()
+    bound = listener.bind(config(unix_socket=str(tmp_path / "http"), ingest_procs=2))
+    bound.release(0)
+    with socket.socket(socket.AF_UNIX) as client:
+        client.connect(str(tmp_path / "http"))
+    bound.close()
+    assert not (tmp_path / "http").exists()
+
+
 def test_ipv6() -> None:
     """An IPv6 address is shown in brackets."""
     bound = listener.bind(config(host="::1"))

@@ -85,10 +85,11 @@ def test_steps_are_answered_when_they_end() -> None:
 
 
 def test_the_board_tells_since_when_the_oldest_step_runs() -> None:
-    """A step that hangs can be told by its age; a refused plan leaves no trace."""
+    """A step that hangs can be told by its age, and of which size it is; a refused plan does not change the age."""
     runner = Later()
     world = World(runner)
-    world.turn(plan(1))
+    world.turn(plan(1, rows=3))
+    assert [world.row[name] for name in ("step", "step_rows", "step_tokens")] == [1, 3, 0]
     began = world.row["step_began"]
     assert began > 0
     world.turn(plan(2), plan(3, rows=0))

@@ -4,7 +4,7 @@ import pytest
 
 from fourstroke.common.types import State
 from fourstroke.ipc.board import Board, board_bytes
-from fourstroke.procs.ingest.health import LONGEST_STEP_S, SILENT_S, look, model_limits
+from fourstroke.procs.ingest.health import SILENT_S, look, model_limits
 
 from .surroundings import MAX_MODEL_LEN, VOCAB, make_board
 
@@ -40,11 +40,13 @@ def test_starting_again(name: str) -> None:
     assert model_limits(board).max_model_len == MAX_MODEL_LEN
 
 
-@pytest.mark.parametrize("name", ["executor0", "scheduler0", "output0", "publisher0"])
+@pytest.mark.parametrize("name", ["executor0", "scheduler0", "output0"])
 @pytest.mark.parametrize("state", [State.FAILED, State.STOPPED])
 def test_degraded(name: str, state: State) -> None:
-    """A process that has ended is named."""
+    """A process that has ended is named; but no request needs the publisher."""
     board = make_board()
+    board.row("publisher0").enter(state)
+    assert look(board, draining=False).ok
     board.row(name).enter(state)
     found = look(board, draining=False)
     assert (found.status, name in found.detail) == ("degraded", True)
@@ -84,8 +86,6 @@ def test_a_long_step_is_not_death() -> None:
     row = board.row("executor0")
     row["step_began"] = row["heartbeat"] = row["heartbeat"] - int(2 * SILENT_S * 1e9)
     assert look(board, draining=False).ok
-    row["step_began"] -= int(LONGEST_STEP_S * 1e9)
-    assert look(board, draining=False).status == "degraded"
 
 
 def test_an_idle_executor_that_is_silent_is_dead() -> None:

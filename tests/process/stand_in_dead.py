@@ -1,0 +1,6 @@
+"""A process of a server that dies as soon as it lives."""
+
+import os
+import signal
+
+os.kill(os.getpid(), signal.SIGKILL)
