@@ -77,5 +77,5 @@ class TokenRing:
         return tokens
 
     def forget(self) -> None:
-        """Release all that was written: the messages that say where it lies were meant for another reader."""
+        """Release all that was written: the messages that say where it lies are void, for one end is another now."""
         self._words[_RELEASED] = self._words[_WRITTEN]

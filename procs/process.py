@@ -56,6 +56,7 @@ class Process:
         self.stopping = False
         self._segments: dict[str, Segment] = {}
         self._context = zmq.Context()
+        self._written: list[TokenRing] = []
         self._inboxes: list[Inbox] = []
         self._outboxes: list[Outbox] = []
         self._poller = zmq.Poller()
@@ -120,17 +121,22 @@ class Process:
         return ring
 
     def ring_to(self, reader: str) -> TokenRing:
-        """The ring that this process writes."""
-        return TokenRing(self.memory(ring_name(self.name, reader)))
+        """The ring that this process writes, opened before `live`."""
+        ring = TokenRing(self.memory(ring_name(self.name, reader)))
+        self._written.append(ring)
+        return ring
 
     def live(self) -> None:
         """From now on what others send is meant for this process. All its wires and rings are open.
 
-        One that takes the place of another tells all to whom it sends.
+        One that takes the place of another tells all to whom it sends. What the other has written is passed over by
+        its readers from now on, so nobody would make room in a ring that it has left full.
         """
         life = self.assignment.life
         self.row.live(life)
         if life:
+            for ring in self._written:
+                ring.forget()
             for outbox in self._outboxes:
                 if outbox is not self.supervisor:
                     outbox.send(Began())

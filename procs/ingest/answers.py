@@ -69,14 +69,13 @@ def usage(request: LiveRequest, parts: Sequence[Parts]) -> dict[str, Any]:
 
     `parts` are those of the choices, which know what was reasoning.
     """
-    completion_tokens = cached_tokens = 0
+    completion_tokens = 0
     for choice in request.choices:
         assert choice.ending is not None
         completion_tokens += choice.ending.tokens
-    for choice in first_choices(request):
-        assert choice.ending is not None
-        cached_tokens += choice.ending.cached_tokens
-    prompt_tokens = sum(len(choice.prompt) for choice in first_choices(request))
+    firsts = first_choices(request)
+    prompt_tokens = sum(len(choice.prompt) for choice in firsts)
+    cached_tokens = sum(choice.cached_tokens or 0 for choice in firsts)
     return {
         "prompt_tokens": prompt_tokens,
         "completion_tokens": completion_tokens,

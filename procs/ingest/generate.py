@@ -86,7 +86,7 @@ class Generate:
                     request.echoes.append(await self._service.prompts.shown(prompt))
                 await asyncio.sleep(0)  # streams go first: a thousand short prompts take a second
             grammar = await self._grammar(request, parameters, encoded[0].tokens)
-            add_choices(request, encoded, params, table, limits.max_model_len, grammar)
+            add_choices(request, encoded, params, table, self._longest(limits), grammar)
             table.open(request)
         finally:
             table.release(count)
@@ -122,8 +122,7 @@ class Generate:
 
     async def _encode(self, prompt: Any, limits: ModelLimits, framing: Framing, tools: Tools) -> Tokens:
         prompts = self._service.prompts
-        # A prompt that is longer than the ring could never be handed over.
-        longest = min(limits.max_model_len, self._service.router.prompt_capacity + 1)
+        longest = self._longest(limits)
         if self._route == "chat":
             written = self._service.dialect.written
             ids = await prompts.of_messages(prompt, longest, framing, longest - 1, tools.functions, written)
@@ -131,6 +130,10 @@ class Generate:
         if isinstance(prompt, list):
             return fitting(await prompts.of_ids(prompt, longest, limits.vocab_size), longest, "prompt")
         return fitting(await prompts.of_text(prompt, longest, framing, longest - 1), longest, "prompt")
+
+    def _longest(self, limits: ModelLimits) -> int:
+        """Tokens of a prompt and its output: what is longer than the ring, but for the last, cannot be handed over."""
+        return min(limits.max_model_len, self._service.router.prompt_capacity + 1)
 
     async def _digests(self, tokens: Tokens, keys: CacheKeys) -> bytes:
         config = self._service.config

@@ -6,7 +6,7 @@ import os
 import time
 from dataclasses import dataclass
 
-from ...common.types import State
+from ...common.types import SUPERVISOR, State
 from ...ipc.board import Board, Row
 
 NEEDED = ("executor", "scheduler", "output")
@@ -18,6 +18,7 @@ SILENT_S = 60.0
 _NS = 1_000_000_000
 
 STATUSES = ("ok", "starting", "draining", "degraded")
+"""All is well; it never was yet; no more is taken in; a process is dead or stuck, and another will have its place."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,6 +31,11 @@ class Health:
     @property
     def ok(self) -> bool:
         return self.status == "ok"
+
+    @property
+    def accepts(self) -> bool:
+        """Whether requests are taken in. While a process is being replaced they wait for it."""
+        return self.status in ("ok", "degraded")
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,18 +50,28 @@ def look(board: Board, draining: bool) -> Health:
     """The state of the server now."""
     if draining:
         return Health("draining")
-    broken = [f"{name} has {why}" for name, row in board.rows.items() if (why := _broken(row))]
-    if broken:
-        return Health("degraded", "; ".join(broken))
+    trouble = [f"{name} has {why}" for name, row in board.rows.items() if (why := _broken(row))]
     missing = [role for role in NEEDED if not board.of_role(role)]
-    waiting = [name for name, row in board.rows.items() if row.role in NEEDED and row.state is not State.READY]
+    waiting = [name for name, row in board.rows.items() if row.role in NEEDED and row.state is State.STARTING]
     if missing or waiting:
-        return Health("starting", f"waiting for {', '.join(missing + waiting)}")
-    return Health("ok")
+        trouble.append(f"waiting for {', '.join(missing + waiting)}")
+    if not trouble:
+        return Health("ok")
+    return Health("degraded" if _was_ready(board) else "starting", "; ".join(trouble))
+
+
+def _was_ready(board: Board) -> bool:
+    """Whether all processes have been ready once: then the supervisor has said so."""
+    return any(row.state is not State.STARTING for row in board.of_role(SUPERVISOR))
+
+
+def works(row: Row) -> bool:
+    """Whether a process is there and does what it is for."""
+    return row.state is State.READY and not _broken(row)
 
 
 def model_limits(board: Board) -> ModelLimits:
-    """The model's limits; right only while the server is ready."""
+    """The model's limits; right as soon as the server has been ready once."""
     rows = board.of_role("executor")
     return ModelLimits(min(row["max_model_len"] for row in rows), min(row["vocab_size"] for row in rows))
 

@@ -3,7 +3,7 @@
 A request is what a client sent; it has one choice for each text that comes back. The choices of a prompt are
 handed to the engine together, and each is a request of its own there. News of a choice wait in its mailbox,
 where deltas merge while the client is slow, so that a stream takes no more memory than its text. Prompt
-ids, generated ids and characters sent are kept, so that a choice can be handed to the engine again.
+ids and generated ids are kept, so that a choice can be handed to an engine again.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from ...common.types import Finish
 from ...ipc.logprobs import Words
 from ...ipc.messages import CacheKeys, Ending, Limits, Sampling
 from ...ipc.ring import Tokens
@@ -35,7 +36,8 @@ class NewTokens(NamedTuple):
 class Choice:
     """One text that a client waits for. `index` is its place in the answer, `prompt_index` that of its prompt.
 
-    `digests` are the hashes of the prompt's full blocks, or nothing without a prefix cache.
+    `rid` is its id behind ingest, another one each time that it is handed over. `digests` are the hashes of the
+    prompt's full blocks, or nothing without a prefix cache.
     """
 
     request: LiveRequest
@@ -47,9 +49,10 @@ class Choice:
     digests: bytes
     sampling: Sampling
     limits: Limits
-    epoch: int = 0
     generated: bytearray = field(default_factory=bytearray)
     """The ids generated so far: int32, little-endian."""
+    cached_tokens: int | None = None
+    """What the prefix cache had of the prompt when the choice began first; None: it has not begun."""
     prompt_words: list[Words] = field(default_factory=list)
     """The log-probabilities of the prompt's tokens from the second on, if they are wanted."""
     held: list[NewTokens] = field(default_factory=list)
@@ -59,6 +62,10 @@ class Choice:
     mailed: list[NewTokens] = field(default_factory=list)
     ending: Ending | None = None
     in_mail: bool = False
+
+    @property
+    def generated_tokens(self) -> int:
+        return len(self.generated) // 4
 
     def add(self, ids: bytes, words: Words | None) -> None:
         """Take in generated tokens; `words` are their log-probabilities, a view of a message about many requests."""
@@ -103,6 +110,8 @@ class LiveRequest:
         """The texts of the prompts, in order, if each choice's text is to begin with its own."""
         self.speech: Speech | None = None
         """How its texts are to be read, if they may be more than text."""
+        self.aborted = False
+        """Whether somebody wants it to end before its time."""
         self.gone = False
         """Whether the client has left."""
         self._failure: Refusal | None = None
@@ -119,6 +128,16 @@ class LiveRequest:
             choice.in_mail = True
             self._mail.append(choice)
         self._wake()
+
+    def abort(self, now_s: float) -> None:
+        """Somebody wants it to end: its time is up now."""
+        self.aborted = True
+        self.deadline_s = min(self.deadline_s, now_s)
+
+    @property
+    def early_end(self) -> Finish:
+        """How its choices end if their time is up."""
+        return Finish.ABORT if self.aborted else Finish.TIMEOUT
 
     def leave(self) -> None:
         """The client is gone: the reader need not wait any more."""

@@ -29,6 +29,7 @@ from ...ipc.wire import Inbox
 from ..process import HEARTBEAT_MS, RETRY_MS, Process, run
 from .app import make_app
 from .errors import stopping
+from .health import works
 from .load_tokenizer import load_tokenizer
 from .prompts import Prompts
 from .router import Router
@@ -50,11 +51,10 @@ class Ingest:
         self._retrying = False
         self._drained = False
         self._failure: Exception | None = None
-        index = process.assignment.index
-        self._router = Router(
-            [self._way_to(scheduler) for scheduler in process.peers("scheduler")], self._loads(), index
-        )
-        self._service = Service(process.config, prompts, process.board, process.row, self._router, index)
+        index, life = process.assignment.index, process.assignment.life
+        ways = [self._way_to(scheduler) for scheduler in process.peers("scheduler")]
+        self._router = Router(ways, self._loads(), index, ready=self._is_ready)
+        self._service = Service(process.config, prompts, process.board, process.row, self._router, index, life)
         self._server = Server(make_app(self._service), listener)
         self._wires: list[tuple[Inbox, Callable[[Inbox], None]]] = [
             *((process.inbox(output, Text), self._take_texts) for output in process.peers("output")),
@@ -71,6 +71,10 @@ class Ingest:
         process = self._process
         ingests, engines = len(process.board.of_role("ingest")), len(process.peers("scheduler"))
         return Loads(process.memory(LOADS), ingests, engines, process.assignment.index)
+
+    def _is_ready(self, engine: int) -> bool:
+        board = self._process.board
+        return all(works(board.of_role(role)[engine]) for role in ("scheduler", "executor"))
 
     def _way_from(self, sibling: str) -> Inbox:
         self._service.siblings.add(number_of(sibling), self._process.outbox(sibling))
@@ -105,6 +109,7 @@ class Ingest:
         self._process.turn()
         for inbox, take in self._wires:
             self._loop.call_soon(take, inbox)
+        self._service.table.end_overdue()
         self._service.update_row()
         await self._server.tick()
         with contextlib.suppress(TimeoutError):
@@ -128,6 +133,7 @@ class Ingest:
                 self._service.table.deliver(text)
             except BadMessage as error:
                 inbox.reject(error)
+        self._service.table.look()  # an output that begins, or that tells of a scheduler, has nothing else to say
         self._push()
         if _has_more(inbox):
             self._loop.call_soon(self._take_texts, inbox)

@@ -7,11 +7,13 @@ import time
 from ...common.config import Config
 from ...common.errors import InvalidRequest
 from ...ipc.board import Board, Row
+from ...ipc.request_ids import first_rid
 from .admitted import Admitted
 from .body import Body
 from .dialect import Dialect
 from .errors import model_not_found, not_ready
 from .health import Health, ModelLimits, look, model_limits
+from .lives import LivesWatch
 from .prompts import Prompts
 from .router import Router
 from .siblings import Siblings
@@ -23,7 +25,10 @@ from .token_names import TokenNames
 class Service:
     """One HTTP server in front of all engines."""
 
-    def __init__(self, config: Config, prompts: Prompts, board: Board, row: Row, router: Router, index: int) -> None:
+    def __init__(
+        self, config: Config, prompts: Prompts, board: Board, row: Row, router: Router, index: int, life: int = 0
+    ) -> None:
+        """`index` and `life` are those of this process among the ingests (ipc/request_ids.py)."""
         self.config = config
         self.prompts = prompts
         self.names = TokenNames(prompts.tokenizer)
@@ -34,7 +39,8 @@ class Service:
         self.router = router
         others = [other for other in board.of_role(row.role) if other is not row]
         capacity = config.max_queue + config.data_parallel_size * config.max_num_seqs
-        self.table = Table(router, index, capacity, Admitted(row, others))
+        lives = LivesWatch(board.of_role("scheduler"), board.of_role("output"))
+        self.table = Table(router, first_rid(index, life), capacity, Admitted(row, others), lives)
         self.siblings = Siblings(index, self.table.abort)
         self.draining = False
         self.started = int(time.time())
@@ -44,9 +50,9 @@ class Service:
         return look(self.board, self.draining)
 
     def limits(self) -> ModelLimits:
-        """What the model allows. Raises a 503 while nothing can be generated."""
+        """What the model allows. Raises a 503 before the server is ready first, and when it drains."""
         found = self.health
-        if not found.ok:
+        if not found.accepts:
             raise not_ready(found.status)
         return model_limits(self.board)
 

@@ -1,27 +1,34 @@
 """The table of live requests: what comes from output finds its request here, and what ends is told to the engine.
 
-Called by the routes, by the wire from output, and when the process drains or stops. Knows no HTTP.
+When a process has died, what it had is handed over again to the one in its place, each choice with the tokens that it
+has: nobody but this table knows of a request until its end. Called by the routes, by the wires from output, with each
+heartbeat, and when the process drains or stops. Knows no HTTP.
 """
 
 from __future__ import annotations
 
-import asyncio
-from collections.abc import Callable, Iterable, Iterator, Sequence
+import time
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from itertools import groupby
-from typing import Protocol
+from typing import Protocol, TypeVar
 
-import numpy as np
-
-from ...common.errors import BadMessage
 from ...common.types import Finish
-from ...ipc.logprobs import Words, unpack
 from ...ipc.messages import Ending, Text
 from .admitted import Admitted
 from .errors import Refusal, queue_full
 from .live import Choice, LiveRequest
+from .lives import LivesWatch, Replaced
+from .resets import Engines, Resets
+from .resubmission import renew, submissions
+from .text_columns import read_text
+
+_News = TypeVar("_News")
+
+PATIENCE_S = 2.0
+"""So long after a choice's time is up its end is waited for: who should say it may be dead."""
 
 
-class Engine(Protocol):
+class Engine(Engines, Protocol):
     """Where choices are handed to (router.py)."""
 
     def submit(self, choices: list[Choice]) -> None:
@@ -33,8 +40,11 @@ class Engine(Protocol):
     def ended(self, choice: Choice) -> None:
         """A choice has ended, or nobody waits for it any more. It is not aborted after this."""
 
-    def reset_cache(self, new_rid: Callable[[], int], force: bool) -> list[int]:
-        """Forget the prefix cache. The answers are the endings of the ids that this has taken from `new_rid`."""
+    def lost(self, replaced: Replaced) -> Collection[int]:
+        """The ids of choices that were lost with those who have been replaced."""
+
+    def resubmit(self, submissions: Sequence[list[Choice]]) -> None:
+        """Take choices that were lost, in order, before all that came later."""
 
 
 class Table:
@@ -43,16 +53,26 @@ class Table:
     It is that of all ingests together: `admitted` tells them of these and this of theirs.
     """
 
-    def __init__(self, engine: Engine, index: int, capacity: int, admitted: Admitted | None = None) -> None:
-        """`index` is this process's number among its like: it makes ids unique among all of them."""
+    def __init__(
+        self,
+        engine: Engine,
+        first_rid: int,
+        capacity: int,
+        admitted: Admitted | None = None,
+        lives: LivesWatch | None = None,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        """`first_rid` and all that follow are this process's own ids; `lives` are those of whoever is behind it."""
         self._engine = engine
         self._admitted = Admitted() if admitted is None else admitted
-        self._next_rid = (index << 48) + 1
+        self._lives = LivesWatch() if lives is None else lives
+        self._clock = clock
+        self._next_rid = first_rid
         self.capacity = capacity
         self._reserved = 0
         self._requests: dict[str, LiveRequest] = {}
         self._choices: dict[int, Choice] = {}
-        self._resets: dict[int, asyncio.Future[Ending]] = {}
+        self._resets = Resets(engine, self.new_rid)
         self._when_idle: Callable[[], None] | None = None
         self._closed: Refusal | None = None
 
@@ -106,6 +126,7 @@ class Table:
         """Hand all choices of a request to the engine. Raises Refusal after `fail_all`."""
         if self._closed is not None:
             raise self._closed
+        self.look()
         self._requests[request.id] = request
         self._choices.update({choice.rid: choice for choice in request.choices})
         for _, choices in groupby(request.choices, lambda choice: choice.prompt_index):
@@ -131,15 +152,55 @@ class Table:
         request = self._requests.get(request_id)
         if request is None:
             return False
-        for choice in request.choices:
-            if choice.rid in self._choices and not self._engine.abort(choice, Finish.ABORT, 0):
-                self._end(_unseen(choice, Finish.ABORT))
+        request.abort(self._clock())
+        for choice in self._live(request):
+            if not self._engine.abort(choice, Finish.ABORT, 0):
+                self._end(_ended_here(choice, Finish.ABORT))
         return True
+
+    def _live(self, request: LiveRequest) -> list[Choice]:
+        """The choices of a request that have not ended."""
+        return [choice for choice in request.choices if choice.rid in self._choices]
 
     def time_out(self, choices: Iterable[Choice]) -> None:
         """End choices whose time was up before the engine saw them."""
         for choice in choices:
-            self._end(_unseen(choice, Finish.TIMEOUT))
+            self._end(_ended_here(choice, Finish.TIMEOUT))
+
+    def end_overdue(self) -> None:
+        """End the choices whose time is up and whose end nobody has said."""
+        latest_s = self._clock() - PATIENCE_S
+        for request in [one for one in self._requests.values() if one.deadline_s <= latest_s]:
+            for choice in self._live(request):
+                self._engine.abort(choice, Finish.ABORT, 0)
+                self._end(_ended_here(choice, request.early_end))
+
+    def look(self) -> None:
+        """See whether a process behind this one has been replaced, and hand over again what was lost with it.
+
+        To be called before anything is handed over or taken in, and by and by: what a choice is given to is known
+        to have lived then, and what was sent into a change of lives is sent once more.
+        """
+        replaced = self._lives.look()
+        if replaced is None:
+            return
+        lost = self._engine.lost(replaced)
+        choices = [one for request in self._requests.values() for one in self._live(request) if one.rid in lost]
+        for choice in choices:
+            self._engine.abort(choice, Finish.ABORT, 0)  # an engine that lives may still compute it
+        self._resets.ask_again(replaced)
+        self._engine.resubmit(submissions([choice for choice in choices if self._goes_on(choice)]))
+
+    def _goes_on(self, choice: Choice) -> bool:
+        """Make a new request of a choice that was lost; false if it was to end anyway, and so has ended."""
+        if choice.request.aborted:
+            self._end(_ended_here(choice, Finish.ABORT))
+            return False
+        self._engine.ended(choice)
+        del self._choices[choice.rid]
+        renew(choice, self.new_rid())
+        self._choices[choice.rid] = choice
+        return True
 
     async def reset_cache(self, force: bool) -> Ending:
         """Have the prefix cache forgotten, and wait for all answers: STOP, or the first that is REJECTED.
@@ -148,11 +209,8 @@ class Table:
         """
         if self._closed is not None:
             raise self._closed
-        new = asyncio.get_running_loop().create_future
-        answers = {rid: new() for rid in self._engine.reset_cache(self.new_rid, force)}
-        self._resets.update(answers)
-        endings: list[Ending] = await asyncio.gather(*answers.values())
-        return next((ending for ending in endings if ending.finish is not Finish.STOP), endings[0])
+        self.look()
+        return await self._resets.ask(force)
 
     def fail_all(self, refusal: Refusal) -> None:
         """End every request whose text is not complete, here and in the engine, and open no more."""
@@ -161,28 +219,34 @@ class Table:
             if any(choice.rid in self._choices for choice in request.choices):
                 self.close(request)
                 request.fail(refusal)
-        for answer in self._resets.values():
-            if not answer.done():
-                answer.set_exception(refusal)
-        self._resets.clear()
+        self._resets.fail(refusal)
 
     def deliver(self, text: Text) -> None:
         """Put new text into the mailboxes. Choices that have ended here are passed over. Raises BadMessage."""
-        prompt_logprobs, rows = unpack(text.prompt_logprobs), list(_rows(text))
-        for rid, of_prompt in prompt_logprobs.items():
-            if rid in self._choices:
-                self._choices[rid].prompt_words.append(of_prompt.copy())
-        for rid, delta, ids, words in rows:
-            choice = self._choices.get(rid)
-            if choice is not None:
-                choice.add(ids, words)
-                if delta:
-                    choice.request.post(choice, delta)
+        self.look()
+        columns = read_text(text)
+        for choice, cached_tokens in self._known(columns.opened):
+            if choice.cached_tokens is None:
+                choice.cached_tokens = cached_tokens
+        for choice, words in self._known(columns.prompt_words):
+            choice.prompt_words.append(words.copy())
+        for row in columns.rows:
+            if row.rid in self._choices:
+                choice = self._choices[row.rid]
+                choice.add(row.ids, row.words)
+                if row.delta:
+                    choice.request.post(choice, row.delta)
         for ending in text.endings:
-            if ending.rid in self._resets:
-                self._end_reset(ending)
-                continue
-            self._end(ending)
+            if self._resets.take(ending):
+                self._look_if_idle()
+            else:
+                self._end(ending)
+
+    def _known(self, by_rid: Mapping[int, _News]) -> Iterator[tuple[Choice, _News]]:
+        """What is said of choices that live."""
+        for rid, news in by_rid.items():
+            if rid in self._choices:
+                yield self._choices[rid], news
 
     def _end(self, ending: Ending) -> None:
         choice = self._choices.pop(ending.rid, None)
@@ -195,33 +259,7 @@ class Table:
         self._engine.ended(choice)
         self._tell()
 
-    def _end_reset(self, ending: Ending) -> None:
-        answer = self._resets.pop(ending.rid)
-        if not answer.done():
-            answer.set_result(ending)
-        self._look_if_idle()
 
-
-def _unseen(choice: Choice, finish: Finish) -> Ending:
-    """The end of a choice that the engine never saw."""
-    return Ending(choice.rid, finish, None, -1, 0, 0, "")
-
-
-def _rows(text: Text) -> Iterator[tuple[int, str, bytes, Words | None]]:
-    """The rows of a Text: id, delta, ids of the tokens behind it, their log-probabilities. Raises BadMessage."""
-    rows = len(text.deltas)
-    if len(text.rids) != 8 * rows or len(text.counts) != 4 * rows:
-        raise BadMessage(f"columns of other lengths than {rows} deltas")
-    counts: Sequence[int] = np.frombuffer(text.counts, np.int32).tolist()
-    if rows and (min(counts) < 0 or 4 * sum(counts) != len(text.token_ids)):
-        raise BadMessage("counts that do not fit the token ids")
-    rids: Sequence[int] = np.frombuffer(text.rids, np.int64).tolist()
-    logprobs = unpack(text.logprobs)
-    if logprobs:
-        known = dict(zip(rids, counts, strict=True))
-        if any(known.get(rid) != len(words) for rid, words in logprobs.items()):
-            raise BadMessage("logprobs of other tokens than those of the rows")
-    start = 0
-    for rid, delta, count in zip(rids, text.deltas, counts, strict=True):
-        yield rid, delta, text.token_ids[start : start + 4 * count], logprobs.get(rid)
-        start += 4 * count
+def _ended_here(choice: Choice, finish: Finish) -> Ending:
+    """The end of a choice of which no other will come."""
+    return Ending(choice.rid, finish, None, -1, choice.generated_tokens, "")

@@ -20,7 +20,7 @@ from fourstroke.ipc import codec
 from fourstroke.ipc.board import Board, board_bytes
 from fourstroke.ipc.messages import Abort, Ending, ResetCache, Submit, Text, Ticket
 from fourstroke.ipc.ring import TokenRing, ring_bytes
-from fourstroke.ipc.wire import Outbox
+from fourstroke.ipc.wire import LIVES, Outbox
 from fourstroke.procs.ingest.app import make_app
 from fourstroke.procs.ingest.errors import stopping
 from fourstroke.procs.ingest.load_tokenizer import load_tokenizer
@@ -61,7 +61,7 @@ class Engine:
     # What a wire's socket has
 
     def send(self, data: bytes, flags: int = 0) -> None:
-        message = codec.decode(data, Submit, Abort, ResetCache)
+        message = codec.decode(memoryview(data)[LIVES.size :], Submit, Abort, ResetCache)
         if isinstance(message, Submit):
             self._take(message)
         elif isinstance(message, ResetCache):
@@ -101,6 +101,11 @@ class Engine:
             self._news.clear()
             await asyncio.wait_for(self._news.wait(), 10)
 
+    def begin(self, rid: int, cached_tokens: int) -> None:
+        """Output has heard of a request, of whose prompt so many tokens were in the prefix cache."""
+        opened, cached = np.array([rid], np.int64).tobytes(), np.array([cached_tokens], np.int32).tobytes()
+        self.service.table.deliver(Text(b"", b"", (), b"", (), opened=opened, cached_tokens=cached))
+
     def say(self, rid: int, delta: str, tokens: int = 1) -> None:
         self.service.table.deliver(text((rid, delta, tokens)))
 
@@ -118,7 +123,7 @@ def text(*rows: tuple[int, str, int], endings: tuple[Ending, ...] = ()) -> Text:
 
 def ending(rid: int, finish: Finish, tokens: int = 1, **fields: Any) -> Ending:
     """An Ending without a stop reason, unless the fields have one."""
-    rest = {"stop_string": None, "stop_token": -1, "cached_tokens": 0, "detail": "", **fields}
+    rest = {"stop_string": None, "stop_token": -1, "detail": "", **fields}
     return Ending(rid=rid, finish=finish, tokens=tokens, **rest)
 
 

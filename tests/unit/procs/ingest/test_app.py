@@ -148,8 +148,9 @@ def test_reasons(
         asking = asyncio.create_task(around.post(CHAT, {**HI[CHAT], "stream": streamed}))
         await around.engine.until(1, around.engine.rids)
         (rid,) = around.engine.rids
+        around.engine.begin(rid, 16)
         around.engine.say(rid, "text")
-        around.engine.end(rid, finish, cached_tokens=16, **fields)
+        around.engine.end(rid, finish, **fields)
         return await asking
 
     response = asyncio.run(run())
@@ -274,7 +275,8 @@ def test_prompt_of_several_choices_counts_once(around: Surroundings, path: str) 
         asking = asyncio.create_task(around.post(path, {**HI[path], "n": 2}))
         await around.engine.until(2, around.engine.rids)
         for rid, cached in zip(around.engine.rids, (16, 32), strict=True):
-            around.engine.end(rid, Finish.STOP, 5, cached_tokens=cached)
+            around.engine.begin(rid, cached)
+            around.engine.end(rid, Finish.STOP, 5)
         return await asking
 
     usage = asyncio.run(run()).json()["usage"]
@@ -568,6 +570,7 @@ def test_bad_resets(around: Surroundings, body: Any) -> None:
 
 def test_reset_before_readiness(around: Surroundings) -> None:
     """While there is no engine there is no cache to forget."""
+    around.board.row("supervisor").enter(State.STARTING)
     around.board.row("scheduler0").enter(State.STARTING)
     assert error(asyncio.run(around.post("/reset_prefix_cache", b"")), 503)["code"] == "starting"
 
@@ -660,6 +663,7 @@ def test_tokens_refused(around: Surroundings, path: str, body: Any) -> None:
 
 def test_before_readiness(around: Surroundings) -> None:
     """A server that starts is live and not ready, and refuses to generate for now."""
+    around.board.row("supervisor").enter(State.STARTING)
     around.board.row("executor0").enter(State.STARTING)
     assert asyncio.run(_get(around, "/live")).status_code == 200
     health = asyncio.run(_get(around, "/health"))
@@ -668,6 +672,16 @@ def test_before_readiness(around: Surroundings) -> None:
         assert error(post(around, path, tokens=[1]), 503)["code"] == "starting"
     error(asyncio.run(_get(around, "/v1/models")), 503)
     assert asyncio.run(_get(around, "/metrics")).status_code == 200
+
+
+@PATHS
+def test_degraded(around: Surroundings, path: str) -> None:
+    """A server of which a process is being replaced says so, and takes requests in as if nothing were."""
+    around.board.row("executor0").enter(State.STARTING)
+    health = asyncio.run(_get(around, "/health"))
+    assert (health.status_code, health.json()["status"]) == (503, "degraded")
+    assert post(around, path, max_tokens=2).json()["usage"]["completion_tokens"] == 2
+    assert asyncio.run(_get(around, "/v1/models")).status_code == 200
 
 
 def test_draining(around: Surroundings) -> None:

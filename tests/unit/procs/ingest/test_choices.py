@@ -1,5 +1,7 @@
 """Choices of a request: their order, seeds and limits."""
 
+from collections.abc import Collection, Sequence
+
 import numpy as np
 import pytest
 from hypothesis import given
@@ -8,6 +10,7 @@ from hypothesis import strategies as st
 from fourstroke.common.types import Finish, SamplingParams
 from fourstroke.procs.ingest.choices import EncodedPrompt, add_choices, choice_seed
 from fourstroke.procs.ingest.live import Choice, LiveRequest
+from fourstroke.procs.ingest.lives import Replaced
 from fourstroke.procs.ingest.table import Table
 
 SEEDS = st.integers(-(2**63), 2**63 - 1)
@@ -16,18 +19,27 @@ SEEDS = st.integers(-(2**63), 2**63 - 1)
 class Nowhere:
     """An engine that does nothing."""
 
+    engines = 1
+
     def submit(self, choices: list[Choice]) -> None: ...
 
     def abort(self, choice: Choice, reason: Finish, keep: int) -> bool:
         return True
 
-    def reset_cache(self, rid: int, force: bool) -> None: ...
+    def ended(self, choice: Choice) -> None: ...
+
+    def lost(self, replaced: Replaced) -> Collection[int]:
+        return ()
+
+    def resubmit(self, submissions: Sequence[list[Choice]]) -> None: ...
+
+    def reset_cache(self, engine: int, rid: int, force: bool) -> None: ...
 
 
 def choices(params: SamplingParams, *lengths: int, max_model_len: int = 100) -> list[Choice]:
     request = LiveRequest("r", (), False, True)
     prompts = [EncodedPrompt(np.full(length, length, np.int32), bytes([length])) for length in lengths]
-    add_choices(request, prompts, params, Table(Nowhere(), 2, 10), max_model_len)
+    add_choices(request, prompts, params, Table(Nowhere(), 77, 10), max_model_len)
     return request.choices
 
 
@@ -40,7 +52,7 @@ def test_order() -> None:
         (2, 1, 7, b"\7"),
         (3, 1, 7, b"\7"),
     ]
-    assert [one.rid for one in found] == [(2 << 48) + number for number in range(1, 5)]
+    assert [one.rid for one in found] == [77, 78, 79, 80]
 
 
 @given(SEEDS)

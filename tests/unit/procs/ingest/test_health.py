@@ -19,13 +19,25 @@ def test_ready() -> None:
 
 @pytest.mark.parametrize("name", ["executor0", "scheduler0", "output0"])
 def test_starting(name: str) -> None:
-    """Each process that a token needs is waited for; the publisher is not."""
+    """Each process that a token needs is waited for; the publisher is not. Until then nothing is accepted."""
     board = make_board()
+    board.row("supervisor").enter(State.STARTING)
     board.row("publisher0").enter(State.STARTING)
     assert look(board, draining=False).ok
+    for state in (State.STARTING, State.FAILED):
+        board.row(name).enter(state)
+        found = look(board, draining=False)
+        assert (found.status, found.accepts, name in found.detail) == ("starting", False, True)
+
+
+@pytest.mark.parametrize("name", ["executor0", "scheduler0", "output0"])
+def test_starting_again(name: str) -> None:
+    """A server that has been ready and waits for a process to be replaced is degraded, and takes requests in."""
+    board = make_board()
     board.row(name).enter(State.STARTING)
     found = look(board, draining=False)
-    assert (found.status, name in found.detail) == ("starting", True)
+    assert (found.status, found.ok, found.accepts, name in found.detail) == ("degraded", False, True, True)
+    assert model_limits(board).max_model_len == MAX_MODEL_LEN
 
 
 @pytest.mark.parametrize("name", ["executor0", "scheduler0", "output0"])
@@ -53,16 +65,16 @@ def test_killed_and_stuck() -> None:
 @pytest.mark.parametrize("name", ["executor1", "scheduler1"])
 def test_every_engine_is_needed(name: str) -> None:
     """One engine of two that is not ready, or is gone, is a server that is not; its limits are those of the smaller."""
-    names = ("executor0", "executor1", "scheduler0", "scheduler1", "output0", "ingest0")
+    names = ("supervisor", "executor0", "executor1", "scheduler0", "scheduler1", "output0", "ingest0")
     board = Board(bytearray(board_bytes(len(names))), names)
     for number, row in enumerate(board.rows.values()):
         row.enter(State.READY)
         if row.role == "executor":
             row["max_model_len"], row["vocab_size"] = 100 - number, VOCAB
     assert look(board, draining=False).ok
-    assert model_limits(board).max_model_len == 99
+    assert model_limits(board).max_model_len == 98
     board.row(name).enter(State.STARTING)
-    assert look(board, draining=False).status == "starting"
+    assert look(board, draining=False).status == "degraded"
     board.row(name).enter(State.FAILED)
     found = look(board, draining=False)
     assert (found.status, name in found.detail) == ("degraded", True)
@@ -87,7 +99,8 @@ def test_draining_goes_first() -> None:
     """A server that drains says so, whatever else there is."""
     board = make_board()
     board.row("executor0").enter(State.STOPPED)
-    assert look(board, draining=True).status == "draining"
+    found = look(board, draining=True)
+    assert (found.status, found.accepts) == ("draining", False)
 
 
 def test_nothing_has_started() -> None:

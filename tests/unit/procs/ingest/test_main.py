@@ -21,8 +21,8 @@ from fourstroke.common.config import Config
 from fourstroke.common.types import Finish, State
 from fourstroke.ipc import codec
 from fourstroke.ipc.messages import FROM_INGEST, Abort, Drain, ResetCache, Submit
-from fourstroke.ipc.ring import ring_bytes
-from fourstroke.ipc.wire import HIGH_WATER_MARK, Inbox, Outbox, open_inbox, open_outbox
+from fourstroke.ipc.ring import TokenRing, ring_bytes
+from fourstroke.ipc.wire import HIGH_WATER_MARK, LIVES, Inbox, Outbox, open_inbox, open_outbox
 from fourstroke.procs.ingest.load_tokenizer import load_tokenizer
 from fourstroke.procs.ingest.main import Ingest
 from fourstroke.procs.ingest.prompts import Prompts
@@ -43,7 +43,7 @@ class StandIn:
     def __init__(self, folder: Path) -> None:
         model = write_folder(folder, byte_level())
         self.config = Config(model=str(model), served_model_names=("tiny",))
-        self.assignment = SimpleNamespace(index=0)
+        self.assignment = SimpleNamespace(index=0, life=0)
         self.board = make_board()
         self.row = self.board.row(self.name)
         self.stopping = False
@@ -58,6 +58,12 @@ class StandIn:
 
     def peers(self, role: str) -> list[str]:
         return [] if role == "ingest" else [self.peer(role)]
+
+    def ring_to(self, reader: str) -> TokenRing:
+        return TokenRing(bytearray(ring_bytes(RING_TOKENS)))
+
+    def live(self) -> None:
+        self.row.live(self.assignment.life)
 
     def memory(self, name: str) -> memoryview:
         return memoryview(bytearray(ring_bytes(RING_TOKENS)))
@@ -153,8 +159,8 @@ def test_more_texts_than_are_taken_at_once(process: StandIn) -> None:
         socket = process.to_ingest["output0"].socket
         socket.send(b"nonsense", zmq.NOBLOCK)
         for _ in range(count - 1):
-            socket.send(codec.encode(text((rid, "x", 0))), zmq.NOBLOCK)
-        socket.send(codec.encode(text(endings=(ending(rid, Finish.LENGTH),))), zmq.NOBLOCK)
+            socket.send(LIVES.pack(0, 0) + codec.encode(text((rid, "x", 0))), zmq.NOBLOCK)
+        running.tell("output0", text(endings=(ending(rid, Finish.LENGTH),)))
         beats = process.beats
         assert (await asking).json()["choices"][0]["text"] == "x" * (count - 1)
         assert process.beats <= beats + 1

@@ -61,7 +61,7 @@ def test_message() -> None:
     three = choices(9, 3, count=3)
     line.submitter.submit(three)
     (message,) = line.inbox.drain()
-    assert (message.rids, message.seeds, message.epoch, message.prompt_tokens) == ((9, 10, 11), (70, 71, 72), 0, 3)
+    assert (message.rids, message.seeds, message.prompt_tokens) == ((9, 10, 11), (70, 71, 72), 3)
     assert (message.sampling, message.limits) == (three[0].sampling, three[0].limits)
     assert (message.digests, message.keys, message.priority) == (b"d" * 32, CacheKeys(salt="s"), -3)
     assert message.timeout_s == 0

@@ -1,7 +1,7 @@
 """The table of live requests: news reach their reader, ends reach the engine, and the books are empty in the end."""
 
 import asyncio
-from collections.abc import Callable, Iterator
+from collections.abc import Collection, Iterator, Sequence
 
 import numpy as np
 import pytest
@@ -13,6 +13,7 @@ from fourstroke.common.types import Finish
 from fourstroke.ipc.messages import Limits, Sampling, Text
 from fourstroke.procs.ingest.errors import Refusal, stopping
 from fourstroke.procs.ingest.live import Choice, LiveRequest, News
+from fourstroke.procs.ingest.lives import Replaced
 from fourstroke.procs.ingest.table import Table
 
 from .surroundings import ending, text
@@ -21,8 +22,8 @@ from .surroundings import ending, text
 class Engine:
     """Writes down what it is told. Choices in `unsent` never reached the scheduler."""
 
-    def __init__(self, size: int = 1) -> None:
-        self.size = size
+    def __init__(self, engines: int = 1) -> None:
+        self.engines = engines
         self.ended_rids: list[int] = []
         self.submitted: list[list[int]] = []
         self.resets: list[tuple[int, bool]] = []
@@ -36,10 +37,14 @@ class Engine:
         assert choice.rid not in self.ended_rids, "a choice ended twice"
         self.ended_rids.append(choice.rid)
 
-    def reset_cache(self, new_rid: Callable[[], int], force: bool) -> list[int]:
-        rids = [new_rid() for _ in range(self.size)]
-        self.resets += [(rid, force) for rid in rids]
-        return rids
+    def reset_cache(self, engine: int, rid: int, force: bool) -> None:
+        self.resets.append((rid, force))
+
+    def lost(self, replaced: Replaced) -> Collection[int]:
+        raise AssertionError("nobody has died")
+
+    def resubmit(self, submissions: Sequence[list[Choice]]) -> None:
+        raise AssertionError("nothing was lost")
 
     def abort(self, choice: Choice, reason: Finish, keep: int) -> bool:
         assert choice.rid not in self.ended_rids, "the engine may have forgotten it"
@@ -50,7 +55,7 @@ class Engine:
 def opened(choices: int = 1, capacity: int = 10) -> tuple[Engine, Table, LiveRequest]:
     """A table with one request, whose choices have the ids 1, 2, ... and of which every two are of one prompt."""
     engine = Engine()
-    table = Table(engine, 0, capacity)
+    table = Table(engine, 1, capacity)
     request = LiveRequest("r", (), False, True)
     for index in range(choices):
         prompt = np.zeros(3, np.int32)
@@ -202,7 +207,7 @@ def test_reset_of_the_cache(force: bool) -> None:
 
     async def run() -> None:
         engine = Engine()
-        table = Table(engine, 0, 1)
+        table = Table(engine, 1, 1)
         resets = [asyncio.create_task(table.reset_cache(force)) for _ in range(2)]
         await asyncio.sleep(0)
         assert engine.resets == [(1, force), (2, force)]
@@ -225,7 +230,7 @@ def test_reset_of_several_engines(rejected: set[int]) -> None:
     """The answer comes when all engines have answered; one that refuses is enough for a refusal, with its words."""
 
     async def run() -> None:
-        table = Table(Engine(3), 0, 10)
+        table = Table(Engine(3), 1, 10)
         reset = asyncio.create_task(table.reset_cache(False))
         await asyncio.sleep(0)
         for rid in (3, 1, 2):
@@ -245,7 +250,7 @@ def test_reset_that_nobody_waits_for() -> None:
 
     async def run() -> None:
         engine = Engine()
-        table = Table(engine, 0, 1)
+        table = Table(engine, 1, 1)
         for _ in range(2):
             reset = asyncio.create_task(table.reset_cache(False))
             await asyncio.sleep(0)
@@ -264,7 +269,7 @@ def test_reset_when_the_process_stops() -> None:
 
     async def run() -> None:
         engine = Engine()
-        table = Table(engine, 0, 1)
+        table = Table(engine, 1, 1)
         reset = asyncio.create_task(table.reset_cache(True))
         await asyncio.sleep(0)
         table.fail_all(stopping())
