@@ -121,6 +121,7 @@ class _Supervisor:
         if self._in_a_hurry:
             return
         self._enter(State.DRAINING)
+        self._listener.withdraw()
         ingests = [spec.name for spec in self._topology.processes if spec.role == "ingest"]
         for name in ingests:
             self._order_to_drain(self._crew.children[name])
