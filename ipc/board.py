@@ -91,6 +91,7 @@ COLUMNS: dict[str, tuple[Column, ...]] = {
     ),
     "executor": _EVERY_ROLE
     + (
+        Column("num_blocks", "info", "KV cache blocks of its memory"),
         Column("max_model_len", "info", "Tokens that a request may have, prompt and output together"),
         Column("vocab_size", "info", "Token ids are below this"),
         Column("step_began", "info", "Monotonic clock at the beginning of the step that runs, ns; 0 between steps"),
@@ -154,9 +155,9 @@ class Row:
         return self["restarts"]
 
     def begin(self) -> None:
-        """A process begins: what the one before it measured is nothing now; what it counted, goes on."""
+        """A process begins: what the one before it measured and counted is nothing now."""
         for column in COLUMNS[self.role]:
-            if column.kind == "gauge":
+            if column.kind != "info" and column.name != "restarts":
                 self[column.name] = 0
         self.enter(State.STARTING)
 

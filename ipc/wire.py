@@ -116,6 +116,11 @@ class Inbox:
         self._known = (*expected, Began)
         self._lives = lives
 
+    @property
+    def senders_life(self) -> int:
+        """The life that the sender has now; all that `drain` yields is from it."""
+        return self._lives.peers()
+
     def drain(self, limit: int = HIGH_WATER_MARK) -> Iterator[Any]:
         """The messages that have arrived, at most `limit`, without waiting."""
         for _ in range(limit):

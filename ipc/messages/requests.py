@@ -125,9 +125,9 @@ class RemoteKv:
 class Submit:
     """A prompt and its choices: choice i is request rids[i] and draws with seeds[i].
 
-    The prompt lies in the prompt ring at `prompt_at`. Behind it lie `generated_tokens` that were generated before, if a
-    request, which has no siblings then, is handed over again because whoever worked on it has died: it goes on there. `digests` has the SHA-256 chain (see
-    ipc/block_hash.py) of its full blocks, 32 bytes each, or nothing without a prefix cache. A lower
+    The prompt lies in the prompt ring at `prompt_at`. A request that is handed over again, because whoever worked on it
+    has died, goes on behind the `generated_tokens` that lie there behind its prompt. `digests` has the SHA-256 chain
+    (see ipc/block_hash.py) of the prompt's full blocks, 32 bytes each, or nothing without a prefix cache. A lower
     `priority` goes first. `timeout_s` 0 is none. `ticket` is an encoded Ticket for output. `mrope` is a column of
     positions [3, prompt_tokens] for models that have three, which go on with `mrope_delta` more than the
     place.
@@ -151,8 +151,10 @@ class Submit:
     generated_tokens: int = 0
 
     def __post_init__(self) -> None:
-        if not 0 <= self.generated_tokens <= MAX_TOKENS or (self.generated_tokens and len(self.rids) != 1):
-            raise ValueError(f"{self.generated_tokens} generated tokens of {len(self.rids)} requests")
+        if not 0 <= self.generated_tokens <= max(0, self.limits.max_tokens - 1):
+            raise ValueError(f"{self.generated_tokens} generated tokens and a limit of {self.limits.max_tokens}")
+        if self.generated_tokens and len(self.rids) != 1:
+            raise ValueError(f"{self.generated_tokens} tokens that were generated for {len(self.rids)} requests")
         if not self.rids or len(self.rids) != len(self.seeds) or len(set(self.rids)) != len(self.rids):
             raise ValueError(f"{len(self.rids)} ids and {len(self.seeds)} seeds")
         if len(self.digests) % DIGEST_BYTES or not 0 <= self.timeout_s < math.inf:

@@ -5,16 +5,18 @@ A step may end later than its launch returns: on a GPU the next one is launched 
 
 from __future__ import annotations
 
+import dataclasses
 import signal
 import time
 from collections import deque
 from collections.abc import Callable
 from typing import Protocol
 
+from ...common.config import Config
 from ...common.errors import BadMessage
 from ...common.types import State, TransferAction, TransferOutcome
 from ...ipc.board import Row
-from ...ipc.messages import TO_EXECUTOR, Hello, KvTransfer, StepDone, StepPlan, TransferReport
+from ...ipc.messages import TO_EXECUTOR, Began, Hello, KvTransfer, StepDone, StepPlan, TransferReport
 from ...ipc.plan import StepShape, StepSlot, slots_for_depth, step_slots
 from ...ipc.segment import steps_name
 from ...ipc.wire import Inbox, Outbox
@@ -79,16 +81,26 @@ class ExecutorLoop:
         self._row = row
         self._began_ns: deque[int] = deque()
         self._ended_ns = 0
+        self._is_late = False
 
     def turn(self) -> None:
-        """Take one message: the next plan is there when a step ends, so there is one turn for each."""
-        for message in self._inbox.drain(1):
-            if isinstance(message, KvTransfer):
-                self._outbox.send(refusal(message))
-            else:
-                self._launch(message)
+        """Take one message: the next plan is there when a step ends, so there is one turn for each.
+
+        None is taken while steps of a scheduler that has died are under way: they read and write slots of the next one.
+        """
+        for message in () if self._is_late else self._inbox.drain(1):
+            match message:
+                case Began():
+                    self._is_late = True
+                case KvTransfer():
+                    self._outbox.send(refusal(message))
+                case _:
+                    self._launch(message)
         while (done := self._runner.collect()) is not None:
             self._finish(done)
+        if self._is_late and not self._began_ns:
+            self._is_late = False
+            self._outbox.send(self._runner.hello)
 
     def _launch(self, plan: StepPlan) -> None:
         self._began_ns.append(time.monotonic_ns())
@@ -108,7 +120,8 @@ class ExecutorLoop:
         began_ns = max(self._began_ns.popleft(), self._ended_ns)
         self._ended_ns = now_ns
         row["step_began"] = self._began_ns[0] if self._began_ns else 0
-        self._outbox.send(done)
+        if not self._is_late:
+            self._outbox.send(done)
         row.add("steps_run")
         row.add("step_seconds", now_ns - began_ns)
         row.add("row_errors", len(done.errors))
@@ -121,11 +134,18 @@ def refusal(transfer: KvTransfer) -> TransferReport:
     return TransferReport(transfer.rid, transfer.epoch, TransferOutcome.FAILED, detail="this executor moves no KV")
 
 
+def config_of(process: Process) -> Config:
+    """The configuration. Who takes the place of another has as many KV blocks: the scheduler counts on them."""
+    before = process.row["num_blocks"]
+    return dataclasses.replace(process.config, num_blocks=before) if before else process.config
+
+
 def serve_plans(process: Process, load: Callable[[tuple[StepSlot, ...]], PlanRunner]) -> None:
     """Load, say hello, and run plans until SIGTERM, which ends this process at once: it has nothing to save,
     and neither loading nor a step looks up.
     """
     signal.signal(signal.SIGTERM, signal.SIG_DFL)
+    process.row["step_began"] = 0
     config, scheduler = process.config, process.peer("scheduler")
     inbox, outbox = process.inbox(scheduler, *TO_EXECUTOR), process.outbox(scheduler)
     shape = StepShape(config.max_num_seqs, config.max_num_batched_tokens, config.num_speculative_tokens)
@@ -133,6 +153,7 @@ def serve_plans(process: Process, load: Callable[[tuple[StepSlot, ...]], PlanRun
     hello = runner.hello
     process.live()
     outbox.send(hello)
+    process.row["num_blocks"] = hello.num_blocks
     process.row["max_model_len"] = hello.max_model_len
     process.row["vocab_size"] = hello.vocab_size
     tokens = hello.num_blocks * hello.block_size

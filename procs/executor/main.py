@@ -8,7 +8,7 @@ from ...common.types import State
 from ...ipc.plan import StepSlot
 from ..process import Process, run
 from .device.selection import choose_backend, refuse_for_cpu, torch_build
-from .loop import AtOnce, PlanRunner, serve_plans
+from .loop import AtOnce, PlanRunner, config_of, serve_plans
 from .runner import load_runner
 
 _PROGRESS_EVERY_S = 2.0
@@ -31,7 +31,7 @@ class _Progress:
 
 def serve(process: Process) -> None:
     """Serve the model that the configuration names."""
-    config = process.config
+    config = config_of(process)
     backend = choose_backend(config, torch_build())
 
     def load(slots: tuple[StepSlot, ...]) -> PlanRunner:

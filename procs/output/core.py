@@ -53,18 +53,19 @@ class OutputCore:
         """What each ingest, by name, is to be told. `tokens` (int32) are those of the Emit's rows, in order.
 
         A request's end comes with its last tokens: without an Opened before, or after the end that a stop string
-        made here, its rows are dropped and counted. An Opened of a higher epoch starts a request afresh.
+        made here, its rows are dropped and counted.
         """
         try:
             columns = read_columns(emit, len(tokens), self._reject)
         except BadMessage as error:
             self._reject(error)
             return {}
+        replies: defaultdict[str, Reply] = defaultdict(Reply)
         for opened in emit.opened:
-            self._open(opened)
+            if (request := self._open(opened)) is not None:
+                replies[request.reply_to].add_opened(opened.rid, request.cached_tokens)
         places = self._places(tokens)
         ids = tokens.astype("<i4", copy=False).tobytes()
-        replies: defaultdict[str, Reply] = defaultdict(Reply)
         for rid, logprobs in columns.prompt_logprobs.items():
             if (request := self._find(rid)) is not None:
                 replies[request.reply_to].add_prompt(rid, logprobs)
@@ -75,7 +76,12 @@ class OutputCore:
             self._push(replies, rid, _NOTHING, end)
         return {ingest: reply.text() for ingest, reply in replies.items()}
 
-    def _open(self, opened: Opened) -> None:
+    def forget(self) -> None:
+        """The scheduler of these requests has died; another one knows none of them."""
+        self._requests.clear()
+
+    def _open(self, opened: Opened) -> Request | None:
+        """A new request; None if what opens it is no use."""
         try:
             ticket = codec.decode(opened.ticket, Ticket)
             if ticket.reply_to not in self._ingests:
@@ -84,13 +90,13 @@ class OutputCore:
                 raise BadMessage("a ticket with an empty stop string")
             if not all(0 <= token < self._table.unknown for token in ticket.markers):
                 raise BadMessage("a ticket with markers that are no tokens")
-            known = self._requests.get(opened.rid)
-            if known is not None and opened.epoch <= known.epoch:
-                raise BadMessage(f"request {opened.rid} was opened twice in epoch {opened.epoch}")
+            if opened.rid in self._requests:
+                raise BadMessage(f"request {opened.rid} was opened twice")
         except BadMessage as error:
             self._reject(error)
-            return
-        self._requests[opened.rid] = Request(opened, ticket, self._table)
+            return None
+        request = self._requests[opened.rid] = Request(opened, ticket, self._table)
+        return request
 
     def _places(self, tokens: Tokens) -> list[int]:
         places = self._table.places(tokens)

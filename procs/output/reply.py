@@ -13,7 +13,7 @@ from .request import Piece
 class Reply:
     """A Text in the making."""
 
-    __slots__ = ("_counts", "_deltas", "_endings", "_ids", "_logprobs", "_prompt_logprobs", "_rids")
+    __slots__ = ("_counts", "_deltas", "_endings", "_ids", "_logprobs", "_opened", "_prompt_logprobs", "_rids")
 
     def __init__(self) -> None:
         self._rids: list[int] = []
@@ -23,6 +23,7 @@ class Reply:
         self._endings: list[Ending] = []
         self._logprobs: list[tuple[int, Words]] = []
         self._prompt_logprobs: list[tuple[int, Words]] = []
+        self._opened: list[tuple[int, int]] = []
 
     def add(self, rid: int, piece: Piece, ids: bytes, logprobs: Words | None) -> None:
         """A request's new text. `ids` (int32) and `logprobs` are its tokens', of which `piece.tokens` count."""
@@ -35,6 +36,10 @@ class Reply:
             self._logprobs.append((rid, logprobs[: piece.tokens]))
         if piece.ending is not None:
             self._endings.append(piece.ending)
+
+    def add_opened(self, rid: int, cached_tokens: int) -> None:
+        """A request has begun; so much of its prompt was found in the prefix cache."""
+        self._opened.append((rid, cached_tokens))
 
     def add_prompt(self, rid: int, logprobs: Words) -> None:
         """Log-probabilities of a request's prompt."""
@@ -49,4 +54,6 @@ class Reply:
             tuple(self._endings),
             pack(self._logprobs),
             pack(self._prompt_logprobs),
+            np.array([rid for rid, _ in self._opened], RID).tobytes(),
+            np.array([cached for _, cached in self._opened], COUNT).tobytes(),
         )

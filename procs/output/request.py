@@ -8,6 +8,8 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
+import numpy as np
+
 from ...common.types import Finish
 from ...ipc.messages import Ending, Opened, Ticket
 from ..detokenizer import Detokenizer, TokenTable
@@ -31,7 +33,11 @@ class Piece(NamedTuple):
 
 
 class Request:
-    """The text of one request while it grows."""
+    """The text of one request while it grows.
+
+    Text is a function of the tokens alone. So a request that is handed over again becomes what it was when the text of
+    its generated tokens had arrived, by taking them in and throwing their text away.
+    """
 
     __slots__ = ("_bytes", "_decoder", "_matcher", "_opened", "_ticket", "tokens")
 
@@ -43,10 +49,12 @@ class Request:
         self._matcher = StopMatcher(ticket.stop, ticket.include_stop) if ticket.stop else None
         self.tokens = 0
         """Tokens counted so far."""
+        self._decode(table.places(np.frombuffer(ticket.generated, np.int32)).tolist())
 
     @property
-    def epoch(self) -> int:
-        return self._opened.epoch
+    def cached_tokens(self) -> int:
+        """How much of the prompt was found in the prefix cache."""
+        return self._opened.cached_tokens
 
     @property
     def reply_to(self) -> str:
@@ -90,5 +98,4 @@ class Request:
         return text + (self._decoder.push(self._bytes[stop_place]) if self._ticket.include_stop else "")
 
     def _ending(self, finish: Finish, stop: str | None, stop_token: int = -1, detail: str = "") -> Ending:
-        opened = self._opened
-        return Ending(opened.rid, finish, stop, stop_token, self.tokens, opened.cached_tokens, detail)
+        return Ending(self._opened.rid, finish, stop, stop_token, self.tokens, detail)

@@ -13,11 +13,12 @@ import numpy as np
 
 from ...common.errors import BadMessage
 from ...ipc.board import Row
-from ...ipc.messages import Emit
+from ...ipc.messages import Began, Emit
 from ...ipc.ring import TokenRing, Tokens
 from ...ipc.wire import Inbox, Outbox
 from ..detokenizer import TokenTable
 from .core import OutputCore
+from .reply import Reply
 
 _NO_TOKENS = np.empty(0, np.int32)
 
@@ -58,12 +59,21 @@ class OutputTurn:
 
     def _serve(self, source: _Source) -> None:
         for emit in source.inbox.drain():
+            if isinstance(emit, Began):
+                self._begin_anew(source)
+                continue
             tokens = source.take(emit)
             if tokens is not None:
                 for ingest, text in source.core.handle(emit, tokens).items():
                     self._outboxes[ingest].send(text)
             if self.blocked:
                 return
+
+    def _begin_anew(self, source: _Source) -> None:
+        """Another scheduler has the place of a dead one. Ingests see on the board which, once they are woken."""
+        source.core.forget()
+        for outbox in self._outboxes.values():
+            outbox.send(Reply().text())
 
 
 class _Source(NamedTuple):

@@ -7,20 +7,24 @@ import math
 
 from ...ipc.messages import DIGEST_BYTES, Submit
 from ...ipc.ring import Tokens
-from .request import Request, Siblings
+from .request import Phase, Request, Siblings
 
 
 def requests_of(
-    submit: Submit, prompt: Tokens, now: float, *, block_size: int, prefix_cache: bool, stateful: bool
+    submit: Submit, tokens: Tokens, now: float, *, block_size: int, prefix_cache: bool, stateful: bool
 ) -> list[Request]:
-    """One request for each choice. Choices share an array of the prompt, which nobody writes."""
+    """One request for each choice; `tokens` are the prompt and what was generated before.
+
+    Choices share an array of the prompt, which nobody writes. One that goes on is as if it had been preempted.
+    """
+    goes_on = submit.generated_tokens > 0
     siblings = Siblings(len(submit.rids)) if len(submit.rids) > 1 else None
     digests = _digests(submit, block_size, prefix_cache)
     return [
         Request(
             rid=rid,
             prompt_tokens=submit.prompt_tokens,
-            tokens=prompt,
+            tokens=tokens,
             seed=seed,
             sampling=submit.sampling,
             limits=submit.limits,
@@ -35,6 +39,8 @@ def requests_of(
             remote=submit.remote,
             siblings=siblings,
             needs_state=stateful,
+            phase=Phase.PREEMPTED if goes_on else Phase.FRESH,
+            suspended=goes_on,
         )
         for rid, seed in zip(submit.rids, submit.seeds, strict=True)
     ]

@@ -20,6 +20,7 @@ from ...common.errors import ConfigError
 from ...common.types import Finish
 from ...ipc.messages import Abort, Detail, Hello, KvTransfer, ResetCache, RowError, TransferReport
 from ...ipc.plan import MAX_TOLD_BLOCKS, StepShape, StepSlot
+from ...ipc.request_ids import ingest_of
 from .align.agreement import Agreement
 from .align.gate import Gate, Open
 from .cache.blocks import BlockPool, blocks_for
@@ -32,6 +33,7 @@ from .planning.admission import Admission
 from .planning.admitter import Admitter
 from .planning.decodes import Decodes
 from .planning.forecast import Forecast, Forecaster
+from .planning.isolation import Isolation
 from .planning.open_steps import OpenSteps
 from .planning.planner import Planner
 from .planning.preemption import Preemption
@@ -46,6 +48,7 @@ from .rows import RowTable
 from .state.checkpoints import Checkpoints
 from .state.state_slots import StateSlots
 from .statistics import CacheStats, SpecStats, Statistics
+from .suspects import DEATHS_OF_THE_GUILTY, Suspects
 from .transfer.connector import Connector, Role
 from .transfer.held_orders import HeldOrders
 from .transfer.promotion import Promotion
@@ -107,6 +110,7 @@ class Scheduler:
         self._emissions: list[Emission] = []
         self._deadlines = Deadlines()
         self._held_orders = HeldOrders()
+        self._suspects = Suspects()
         self._arrivals = itertools.count()
         self._last_prefill_s = 0.0
         self._last_settled_s = -math.inf
@@ -123,6 +127,7 @@ class Scheduler:
         self._cache = cache
         self._lives = Lives(table, waiting, admission, checkpoints, cache, self.connector, statistics)
         self._preemption = Preemption(table, waiting, admission, statistics, checkpoints)
+        self._isolation = Isolation(table, self._open, self._preemption)
         self._decodes = Decodes(table, self._preemption, policy.drafts)
         prefills = Prefills(table, waiting, admission, checkpoints, self.connector, policy)
         self._admitter = Admitter(table, waiting, cache, checkpoints, self.connector, statistics, self.cache_stats)
@@ -162,13 +167,14 @@ class Scheduler:
             self._say_last(request, Finish.REJECTED, refusal)
             return
         self._lives.begin(request)
+        self._end_outgrown(request)
         if request.deadline_s < math.inf:
             self._deadlines.add(request.deadline_s, request.rid, self._lives.requests)
 
     def _refusal(self, request: Request) -> str:
         """Why a request can never run, or nothing."""
-        if not 0 < request.prompt_tokens < self.max_model_len:
-            return f"a prompt of {request.prompt_tokens} tokens and a model length of {self.max_model_len}"
+        if not 0 < request.prompt_tokens <= len(request.tokens) < self.max_model_len:
+            return f"a prompt of {len(request.tokens)} tokens and a model length of {self.max_model_len}"
         if not self.policy.chunked and request.prompt_tokens > self.policy.max_num_batched_tokens:
             budget = self.policy.max_num_batched_tokens
             return f"a prompt of {request.prompt_tokens} tokens is not cut, and a step has {budget}"
@@ -191,6 +197,11 @@ class Scheduler:
         if message.reason is not Finish.STOP:
             self._say_last(request, message.reason)
 
+    def abort_all(self, ingest: int, now: float) -> None:
+        """End all requests of an ingest that has died: nobody waits for them any more."""
+        for rid in [rid for rid in self._lives.requests if ingest_of(rid) == ingest]:
+            self.abort(Abort(rid, Finish.ABORT, 0), now)
+
     def preempt(self, rid: int) -> None:
         """Take the blocks of a running request, which will be computed again."""
         request = self._lives.requests[rid]
@@ -199,7 +210,7 @@ class Scheduler:
 
     def _end_outgrown(self, request: Request) -> None:
         """End a request that had filled the pool, alone, so that its last token has no place when it comes back."""
-        if blocks_for(len(request.tokens), self.block_size) > self.pool.size:
+        if request.suspended and blocks_for(len(request.tokens), self.block_size) > self.pool.size:
             self._lives.end_waiting(request)
             self._say_last(request, Finish.LENGTH, "kv_capacity")
 
@@ -217,10 +228,7 @@ class Scheduler:
         """End the requests that are past their deadline, and cancel the transfers that are."""
         self.connector.due(now)
         for rid in self._deadlines.due(now):
-            request = self._lives.requests.get(rid)
-            if request is not None:
-                self._lives.end(request, Finish.TIMEOUT, now)
-                self._say_last(request, Finish.TIMEOUT)
+            self.abort(Abort(rid, Finish.TIMEOUT, 0), now)
 
     @property
     def next_due_s(self) -> float:
@@ -231,16 +239,21 @@ class Scheduler:
 
     # The executor starts again
 
-    def restart(self) -> None:
-        """The executor was started again: what it held is lost, and no result of an open step will come.
+    def restart(self, now: float) -> None:
+        """The executor was replaced: what it held is lost, and no result of an open step will come.
 
-        Every request goes on from its known tokens, at its place.
+        Every request goes on from its known tokens, at its place, unless it is what kills executors (suspects.py).
         """
+        guilty = self._suspects.died(self.table.requests_of(self._open.rows()))
         self._open.forget()
         for row in self.table.in_order().tolist():
             request = self.table.request(row)
             self._preemption.suspend(row)
             self._end_outgrown(request)
+        for request in guilty:
+            if request.waits:
+                self._lives.end(request, Finish.ERROR, now)
+                self._say_last(request, Finish.ERROR, f"the executor died {DEATHS_OF_THE_GUILTY} times on this request")
         self._lives.forget_transfers()
         self._held_orders.forget()
         self._resets.forget()
@@ -275,13 +288,14 @@ class Scheduler:
         self._emissions += self._promotion.take_finished(now)
         self.expire(now)
         self._emissions += self._resets.done_if_drained()
-        if self._open.full:
+        alone = self._suspects.alone()
+        if self._open.full or not (alone is None or self._isolation.make_way(alone)):
             return None
         prefills = self._agreement.may_prefill(now)
         slot_number, slot = self._open.next_slot
         while True:
             builder = StepBuilder(slot, self._shape)
-            gates = Gates(prefills, fresh=self._admits_fresh(now), admissions=not self._resets.pending)
+            gates = Gates(prefills, self._admits_fresh(now), not self._resets.pending, alone)
             preemptions = self.statistics.preemptions
             self._planner.fill(builder, gates, idle=not self._open, now=now)
             if not builder.empty:
@@ -339,6 +353,8 @@ class Scheduler:
         if step.has_prefill:  # it ran from when the one before had ended
             self._last_prefill_s = now - max(step.planned_s, self._last_settled_s)
         self._last_settled_s = now
+        if self._suspects:
+            self._suspects.clear(self.table.rid[step.rows].tolist())
         self._emissions += self._settling.settle(step, slot, errors, now)
 
     def take_emissions(self) -> list[Emission]:

@@ -15,8 +15,8 @@ from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Protocol, cast
 
-from ...common.errors import BadMessage
-from ...common.types import State, role_of
+from ...common.errors import BadMessage, ConfigError
+from ...common.types import State, number_of, role_of
 from ...ipc.block_hash import root
 from ...ipc.board import Row
 from ...ipc.collective import Collective
@@ -25,6 +25,7 @@ from ...ipc.messages import (
     FROM_EXECUTOR,
     FROM_INGEST,
     Abort,
+    Began,
     Hello,
     ResetCache,
     StepDone,
@@ -86,6 +87,7 @@ class SchedulerLoop:
         """
         self.core: Scheduler | None = None
         self._hello: Hello | None = None
+        self._executors_life = 0
         self._policy = policy
         self._slots = slots
         self._ingests = ingests
@@ -160,20 +162,27 @@ class SchedulerLoop:
             self._greet(message)
         elif self.core is not None and isinstance(message, StepDone):
             self._settle(self.core, message)
-        else:
-            self._from_executor.reject(BadMessage(f"a {type(message).__name__} before Hello"))
+        # What comes before Hello is about steps of a scheduler that has died.
 
     def _greet(self, hello: Hello) -> None:
-        """An executor has started; if it is not the first one, the requests go on with it."""
+        """An executor has started; if it is not the first one, the requests go on with it.
+
+        It says so once, or twice to a scheduler that asked it when it was about to. Raises ConfigError if it is
+        not like the one before: what requests may be is known to all by now.
+        """
+        life, self._executors_life = self._executors_life, self._from_executor.senders_life
         if self.core is None:
             self._hello = hello
             if self._join is not None:
                 self._rank, self._gate = self._join()
             self.core = Scheduler(self._policy, hello, self._slots, self._gate)
+        elif life == self._executors_life:
+            if hello != self._hello:
+                self._from_executor.reject(BadMessage("an executor that says of itself now this, now that"))
         elif hello == self._hello:
-            self.core.restart()
+            self.core.restart(self._clock())
         else:
-            self._from_executor.reject(BadMessage("an executor of other sizes than the one before"))
+            raise ConfigError(f"the executor was replaced by one of other sizes: {hello}, not {self._hello}")
 
     def _settle(self, core: Scheduler, done: StepDone) -> None:
         step = core.next_settled
@@ -185,9 +194,11 @@ class SchedulerLoop:
             core.settle(done.errors, self._clock())
 
     def _hear_ingest(
-        self, core: Scheduler, inbox: Inbox, prompts: TokenRing, message: Submit | Abort | ResetCache
+        self, core: Scheduler, inbox: Inbox, prompts: TokenRing, message: Submit | Abort | ResetCache | Began
     ) -> None:
         match message:
+            case Began():
+                core.abort_all(number_of(inbox.peer), self._clock())
             case Abort():
                 core.abort(message, self._clock())
             case ResetCache():
@@ -201,7 +212,7 @@ class SchedulerLoop:
     def _submit(self, core: Scheduler, prompts: TokenRing, submit: Submit) -> None:
         """Hand over the requests of a Submit. Raises BadMessage if they cannot be."""
         now = self._clock()
-        tokens = prompts.take(submit.prompt_at, submit.prompt_tokens)
+        tokens = prompts.take(submit.prompt_at, submit.prompt_tokens + submit.generated_tokens)
         if any(rid in core for rid in submit.rids):
             raise BadMessage(f"a request id of {submit.rids} is in use")
         if len(submit.digests) > DIGEST_BYTES * (submit.prompt_tokens // core.block_size):

@@ -15,8 +15,8 @@ from ...ipc.ring import Tokens
 
 
 class Phase(enum.Enum):
-    """FRESH was never admitted; PARKED has a row and waits for its KV from elsewhere; RUNNING is in steps;
-    PREEMPTED lost its row and waits; GONE has had its last word.
+    """FRESH is new here; PARKED has a row and waits for its KV from elsewhere; RUNNING is in steps;
+    PREEMPTED lost its row, here or with a scheduler that died, and waits; GONE has had its last word.
     """
 
     FRESH = enum.auto()

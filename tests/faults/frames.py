@@ -48,23 +48,23 @@ _EMPTY = b"\0" * 8, b"\0" * 4
 
 SENSELESS = {
     Submit: Submit(
-        (_NOBODY,), (7,), 0, _NOWHERE, 5, b"", CacheKeys(), _SAMPLING, Limits(9, 1, False, (3, 4)), 0, 0.0, b"ticket"
+        (_NOBODY,), (7,), _NOWHERE, 5, b"", CacheKeys(), _SAMPLING, Limits(9, 1, False, (3, 4)), 0, 0.0, b"ticket"
     ),
     ResetCache: ResetCache(_NOBODY, False, b"ticket"),
-    Abort: Abort(_NOBODY, 0, Finish.ABORT, 0),
+    Abort: Abort(_NOBODY, Finish.ABORT, 0),
     Hello: Hello(100, 16, 2048, 49152, (2,)),
     StepPlan: StepPlan(_NOBODY, 99, 2, 3, 4, (NewRow(99, 7, _SAMPLING, 5, (2, 3)),)),
     KvTransfer: KvTransfer(_NOBODY, 0, TransferAction.CANCEL),
     TransferReport: TransferReport(_NOBODY, 0, TransferOutcome.SENT),
     StepDone: StepDone(_NOBODY, 0, (RowError(99, "cause"),)),
     Emit: Emit(
-        (Opened(_NOBODY, 0, 0, b"ticket"),),
+        (Opened(_NOBODY, 0, b"ticket"),),
         *_EMPTY,
         _NOWHERE,
         3,
         Endings(b"\0" * 8, b"\2", b"\0" * 4, (Detail(_NOBODY, "detail"),)),
     ),
-    Text: Text(*_EMPTY, ("text", "text"), b"\0" * 7, (Ending(_NOBODY, Finish.STOP, None, 3, 1, 0, "detail"),)),
+    Text: Text(*_EMPTY, ("text", "text"), b"\0" * 7, (Ending(_NOBODY, Finish.STOP, None, 3, 1, "detail"),)),
     KvBatch: KvBatch(-7, 0, 0, (KvChange(KvKind.CLEARED),)),
 }
 """A message of each kind that its receiver can see to be none of its business."""

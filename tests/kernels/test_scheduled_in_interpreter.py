@@ -53,7 +53,7 @@ def scheduled(model: Path, prompts: Sequence[list[int]], blocks: int) -> tuple[l
         tokens = np.array(prompt, np.int32)
         digests, limits = chain(tokens, BLOCK, CacheKeys(), ()), Limits(TOKENS, 0, True, ())
         sampling = SAMPLING[rid % len(SAMPLING)]
-        submit = Submit((rid,), (7,), 0, 0, len(prompt), digests, CacheKeys(), sampling, limits, 0, 0.0, b"")
+        submit = Submit((rid,), (7,), 0, len(prompt), digests, CacheKeys(), sampling, limits, 0, 0.0, b"")
         for request in requests_of(submit, tokens, 0.0, block_size=BLOCK, prefix_cache=True, stateful=False):
             core.submit(request, 0.0)
     open_steps = 0

@@ -82,7 +82,7 @@ def generate(
         tokens = np.array(prompt, np.int32)
         digests = chain(tokens, BLOCK, CacheKeys(), ()) if cache else b""
         sampling, limits = rule(rid), Limits(TOKENS, 0, ignore_eos, ())
-        submit = Submit((rid,), (rid,), 0, 0, len(prompt), digests, CacheKeys(), sampling, limits, 0, 0.0, b"")
+        submit = Submit((rid,), (rid,), 0, len(prompt), digests, CacheKeys(), sampling, limits, 0, 0.0, b"")
         for request in requests_of(submit, tokens, 0.0, block_size=BLOCK, prefix_cache=cache, stateful=False):
             core.submit(request, 0.0)
     pending = deque()

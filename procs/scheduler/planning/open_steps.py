@@ -9,8 +9,10 @@ from collections.abc import Sequence
 import numpy as np
 
 from ....ipc.plan import StepSlot
-from ..rows import RowTable
+from ..rows import Rows, RowTable
 from .step import OpenStep
+
+_NO_ROWS: Rows = np.zeros(0, np.int64)
 
 
 class OpenSteps:
@@ -59,6 +61,11 @@ class OpenSteps:
         step = self._steps.popleft()
         self._free_slots.append(step.plan.slot)
         return step, self._slots[step.plan.slot]
+
+    def rows(self) -> Rows:
+        """The rows that open steps compute for requests that still have them, each once."""
+        living = [step.rows[self._table.generation[step.rows] == step.generations] for step in self._steps]
+        return np.unique(np.concatenate(living)) if living else _NO_ROWS
 
     def forget(self) -> None:
         """No results will come."""

@@ -50,11 +50,15 @@ def chunk_size(new: int, left: int, block_size: int, first: bool, budget: int) -
 
 @dataclass(frozen=True, slots=True)
 class Gates:
-    """What may be planned now: `prefills` at all, `admissions`, and among these `fresh` requests."""
+    """What may be planned now: `prefills` at all, `admissions`, and among these `fresh` requests.
+
+    `alone`: the one request that may be admitted, as nobody else may be computed beside it.
+    """
 
     prefills: bool = True
     fresh: bool = True
     admissions: bool = True
+    alone: Request | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -185,6 +189,9 @@ class Prefills:
             yield from self._admissions(ledger, self._candidates(gates, only))
 
     def _candidates(self, gates: Gates, only: Request | None) -> Iterable[Request]:
+        if gates.alone is not None:
+            only = gates.alone if gates.alone.waits and only in (None, gates.alone) else None
+            return () if only is None else (only,)
         if only is None:
             return self._waiting.walk(fresh=gates.fresh)
         return (only,) if gates.fresh or only.phase is not Phase.FRESH else ()

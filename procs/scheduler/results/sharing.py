@@ -11,6 +11,7 @@ from ....ipc.messages import NO_VALUES, Logprobs
 from ....ipc.request_ids import output_of
 from .emission import Emission, LastWords, NewTokens
 
+
 def shares(emission: Emission, outputs: int) -> Iterator[tuple[int, Emission]]:
     """What each output is to be told of an emission; those that it does not concern are left out."""
     if outputs == 1:

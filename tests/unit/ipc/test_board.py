@@ -100,11 +100,12 @@ def test_times_are_kept_in_nanoseconds():
 
 
 def test_a_process_takes_the_place_of_another(memory):
-    """What the one before counted goes on, what it measured does not; its life is told only when it lives."""
-    row = Board(memory, NAMES).row("ingest0")
-    row["http_requests"], row["requests_live"] = 7, 3
+    """What the one before counted and measured is over, what it found out is not; a life is told when it begins."""
+    row = Board(memory, NAMES).row("executor0")
+    row["steps_run"], row["max_model_len"] = 7, 2048
+    row.live(3)
     row.enter(State.READY)
     row.begin()
-    assert (row["http_requests"], row["requests_live"], row.state, row.life) == (7, 0, State.STARTING, 0)
-    row.live(1)
-    assert row.life == 1
+    assert (row["steps_run"], row["max_model_len"], row.state, row.life) == (0, 2048, State.STARTING, 3)
+    row.live(4)
+    assert row.life == 4

@@ -112,7 +112,6 @@ BOUNDED = {
             Submit,
             st.lists(SCALARS[int], min_size=choices, max_size=choices, unique=True).map(tuple),
             st.lists(SCALARS[int], min_size=choices, max_size=choices).map(tuple),
-            epoch=SCALARS[int],
             prompt_at=SCALARS[int],
             prompt_tokens=st.just(4),
             digests=st.just(bytes(DIGEST_BYTES)),
@@ -125,6 +124,16 @@ BOUNDED = {
             images=some(st.just(Image("cat", 1, 3, b"data"))),
             mrope=st.just(b"") | st.just(bytes(48)),
         )
+    ),
+    Ticket: st.builds(
+        Ticket,
+        SCALARS[str],
+        some(SCALARS[str]),
+        SCALARS[bool],
+        SCALARS[bool],
+        SCALARS[int],
+        some(SCALARS[int]),
+        st.integers(0, 3).map(lambda tokens: bytes(4 * tokens)),
     ),
 }
 """Messages whose numbers are bounded by more than their types."""
@@ -320,12 +329,12 @@ def test_errors_show_no_content():
 
 def test_finish_comes_back_as_finish():
     """Numbers on the wire become members again."""
-    message = messages.Abort(1, 0, Finish.STOP, 5)
+    message = messages.Abort(1, Finish.STOP, 5)
     assert codec.decode(codec.encode(message)).reason is Finish.STOP
 
 
 SUBMIT = Submit(
-    *((1, 2), (3, 4), 0, 0, 4, bytes(DIGEST_BYTES), messages.CacheKeys()),
+    *((1, 2), (3, 4), 0, 4, bytes(DIGEST_BYTES), messages.CacheKeys()),
     *(Sampling(1.0, 0, 1.0, 0.0), Limits(5, 0, False, (), ((7,),)), 0, 0.0, b""),
     (Image("cat", 1, 3, b"data"),),
     remote=RemoteKv(True, False, "far:1", 7, bytes(8), 5, (6,)),
@@ -343,6 +352,9 @@ HELLO = Hello(10, 16, 8, 9, (2,))
         (SUBMIT, {"timeout_s": -1.0}),
         (SUBMIT, {"mrope": b"short"}),
         (SUBMIT, {"prompt_tokens": 3}),
+        (SUBMIT, {"generated_tokens": -1}),
+        (SUBMIT, {"generated_tokens": 1}),
+        (SUBMIT, {"generated_tokens": 5, "rids": (1,), "seeds": (3,)}),
         (SUBMIT.limits, {"min_tokens": 6}),
         (SUBMIT.limits, {"max_tokens": 2**31}),
         (SUBMIT.limits, {"max_tokens": -1}),

@@ -9,7 +9,7 @@ import pytest
 
 from fourstroke.common.errors import BadMessage
 from fourstroke.ipc.board import Board, Row, board_bytes
-from fourstroke.ipc.messages import FROM_EXECUTOR, TO_EXECUTOR, Hello, RowError, StepDone, StepPlan
+from fourstroke.ipc.messages import FROM_EXECUTOR, TO_EXECUTOR, Began, Hello, RowError, StepDone, StepPlan
 from fourstroke.ipc.wire import Inbox, Outbox, memory_wire
 from fourstroke.procs.executor.loop import AtOnce, ExecutorLoop
 
@@ -133,3 +133,22 @@ def test_a_synchronous_runner_answers_in_the_turn() -> None:
     world = World(runner)
     assert world.turn(plan(1), plan(2)) == [1]
     assert world.turn() == [2]
+
+
+def test_another_scheduler() -> None:
+    """What the dead one had begun is ended first, and told to nobody; only then the next one hears Hello."""
+    runner = Later()
+    world = World(runner)
+    world.turn(plan(1), plan(2))
+    world.turn()
+    world.to_executor.send(Began())
+    world.to_executor.send(plan(0))
+    for left in (2, 1):
+        world.loop.turn()
+        assert (list(world.answers.drain()), len(runner.launched)) == ([], left)
+        runner.ended = 1
+    world.loop.turn()
+    assert list(world.answers.drain()) == [HELLO]
+    world.loop.turn()
+    runner.ended = 1
+    assert world.turn() == [0]

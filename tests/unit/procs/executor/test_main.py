@@ -22,6 +22,7 @@ from fourstroke.ipc.messages import (
 from fourstroke.ipc.plan import LAST, SAMPLES, StepShape, slots_for_depth, step_slots
 from fourstroke.ipc.segment import steps_name
 from fourstroke.ipc.wire import Inbox, Outbox, memory_wire
+from fourstroke.procs.executor.loop import config_of
 from fourstroke.procs.executor.main import serve
 
 from .driver import GREEDY, Driver, executor_config
@@ -57,6 +58,9 @@ class StandIn:
     def memory(self, name: str) -> memoryview:
         assert name == steps_name("scheduler0")
         return memoryview(self._steps)
+
+    def live(self) -> None:
+        """It lives."""
 
     def report(self, state: State, text: str) -> None:
         self.reports.append((state, text))
@@ -128,3 +132,11 @@ def test_a_flag_of_gpus_is_refused_on_a_cpu(tiny_model: Path) -> None:
     with pytest.raises(ConfigError, match="--kv-cache-dtype fp8 needs a GPU"):
         serve(process)  # type: ignore[arg-type]
     assert process.reports == []
+
+
+def test_who_takes_the_place_has_as_many_blocks(tiny_model: Path) -> None:
+    """The scheduler counts on them, whatever memory is free now."""
+    process = StandIn(executor_config(tiny_model), [])
+    assert config_of(process) is process.config  # type: ignore[arg-type]
+    process.row["num_blocks"] = 77
+    assert config_of(process).num_blocks == 77  # type: ignore[arg-type]

@@ -23,8 +23,10 @@ TABLE = TokenTable.of(Vocabulary(LETTERS, frozenset({25})))
 ENDS = [finish for finish in Finish if finish is not Finish.NONE]
 
 
-def opened(rid, reply_to="ingest0", stop=(), epoch=0, cached=0, include_stop=False, min_tokens=0):
-    return Opened(rid, epoch, cached, codec.encode(Ticket(reply_to, tuple(stop), include_stop, True, min_tokens)))
+def opened(rid, reply_to="ingest0", stop=(), cached=0, include_stop=False, min_tokens=0, generated=""):
+    before = column([ord(letter) - ord("a") for letter in generated], "<i4")
+    ticket = Ticket(reply_to, tuple(stop), include_stop, True, min_tokens, generated=before)
+    return Opened(rid, cached, codec.encode(ticket))
 
 
 def column(values, kind):
@@ -61,6 +63,9 @@ class Output:
         return self.core.handle(*emit(*args, **parts))
 
 
+NOTHING = Text(b"", b"", (), b"", ())
+
+
 def rows_of(text: Text) -> list[tuple[int, str, list[int]]]:
     """(rid, delta, token ids) of each row."""
     rids, counts = np.frombuffer(text.rids, "<i8").tolist(), np.frombuffer(text.counts, "<i4").tolist()
@@ -90,7 +95,8 @@ def test_tokens_behind_a_stop_string_are_never_counted():
     output = Output()
     texts = output([(1, "abcd")], [opened(1, stop=["bc"], cached=5)])
     assert rows_of(texts["ingest0"]) == [(1, "a", [0, 1, 2])]
-    assert texts["ingest0"].endings == (Ending(1, Finish.STOP, "bc", -1, 3, 5, ""),)
+    assert texts["ingest0"].endings == (Ending(1, Finish.STOP, "bc", -1, 3, ""),)
+    assert (texts["ingest0"].opened, texts["ingest0"].cached_tokens) == (column([1], "<i8"), column([5], "<i4"))
     assert output([(1, "ef")]) == {}
     assert output(ended=[end(1)]) == {}
     assert (output.core.stop_strings, output.core.unknown_requests, len(output.core)) == (1, 2, 0)
@@ -101,7 +107,7 @@ def test_request_that_ends_before_its_first_token(finish):
     """Opened and an end in one Emit give an Ending and no row."""
     texts = Output()(opened=[opened(1)], ended=[end(1, finish, detail="too long")])
     assert rows_of(texts["ingest0"]) == []
-    assert texts["ingest0"].endings == (Ending(1, finish, None, -1, 0, 0, "too long"),)
+    assert texts["ingest0"].endings == (Ending(1, finish, None, -1, 0, "too long"),)
 
 
 def test_end_without_tokens_flushes_what_was_held_back():
@@ -115,23 +121,42 @@ def test_stop_token_is_passed_on():
     """The stop id is named, its text is not shown, and it is counted."""
     texts = Output()([(1, "ab")], [opened(1)], [end(1, Finish.STOP, stop_token=1)])
     assert rows_of(texts["ingest0"]) == [(1, "a", [0, 1])]
-    assert texts["ingest0"].endings == (Ending(1, Finish.STOP, None, 1, 2, 0, ""),)
+    assert texts["ingest0"].endings == (Ending(1, Finish.STOP, None, 1, 2, ""),)
 
 
-def test_higher_epoch_starts_afresh():
-    """A resubmitted request gets a new state: text held back in the old one is forgotten."""
+@pytest.mark.parametrize("cut", range(7))
+def test_a_request_that_goes_on(cut):
+    """What was said before is not said again, and a stop string is found across the place where it was handed over."""
+    ids, limits = [ord(letter) - ord("a") for letter in "xababc"], {"stop": ["abc"], "min_tokens": 2}
     output = Output()
-    output([(1, "a")], [opened(1, stop=["ab"], epoch=1)])
-    assert rows_of(output([(1, "b")], [opened(1, stop=["ab"], epoch=2)])["ingest0"]) == [(1, "b", [1])]
+    before = rows_of(output([(1, "xababc"[:cut])], [opened(1, **limits)]).get("ingest0", NOTHING))
+    if cut == 6:
+        assert before == [(1, "xab", ids)]
+        return
+    again = Output()
+    texts = again([(2, "xababc"[cut:])], [opened(2, generated="xababc"[:cut], cached=9, **limits)])
+    (after,) = rows_of(texts["ingest0"])
+    assert "".join(text for _, text, _ in before) + after[1] == "xab"
+    assert after[2] == ids[cut:]
+    assert texts["ingest0"].endings == (Ending(2, Finish.STOP, "abc", -1, 6, ""),)
 
 
-@pytest.mark.parametrize("epoch", [0, 1])
-def test_old_epoch_changes_nothing(epoch):
-    """A request that is opened again in the same epoch or an older one is rejected and goes on as it was."""
+def test_a_request_is_opened_once():
+    """A request that is opened again goes on as it was, and that is counted."""
     output = Output()
-    output([(1, "a")], [opened(1, stop=["ab"], epoch=1)])
-    assert rows_of(output([(1, "b")], [opened(1, epoch=epoch)])["ingest0"]) == [(1, "", [1])]
+    output([(1, "a")], [opened(1, stop=["ab"])])
+    assert rows_of(output([(1, "b")], [opened(1)])["ingest0"]) == [(1, "", [1])]
     assert len(output.rejected) == 1
+
+
+def test_what_a_dead_scheduler_had_is_forgotten():
+    """Its requests are unknown from then on, and may be opened under new ids."""
+    output = Output()
+    output([(1, "a")], [opened(1)])
+    output.core.forget()
+    assert not len(output.core)
+    assert output([(1, "b")]) == {}
+    assert output.core.unknown_requests == 1
 
 
 @pytest.mark.parametrize(
@@ -142,7 +167,7 @@ def test_old_epoch_changes_nothing(epoch):
 def test_corrupt_ticket(ticket):
     """A corrupt ticket loses its own request, counted, and no other row."""
     output = Output()
-    texts = output([(1, "a"), (2, "b")], [Opened(1, 0, 0, ticket), opened(2)])
+    texts = output([(1, "a"), (2, "b")], [Opened(1, 0, ticket), opened(2)])
     assert rows_of(texts["ingest0"]) == [(2, "b", [1])]
     assert (len(output.rejected), output.core.unknown_requests) == (1, 1)
 

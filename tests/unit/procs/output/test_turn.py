@@ -40,7 +40,7 @@ class Ring:
 def ring():
     ring = Ring()
     ticket = codec.encode(Ticket("ingest0", ("cc",), False, True, 0))
-    ring.to_output.send(Emit((Opened(1, 0, 0, ticket),), b"", b"", 0, 0))
+    ring.to_output.send(Emit((Opened(1, 0, ticket),), b"", b"", 0, 0))
     return ring
 
 
@@ -94,7 +94,7 @@ def test_two_schedulers():
     turn = OutputTurn({ring.inbox: ring.tokens for ring in rings}, {"ingest0": outbox}, table, rings[0].row)
     for ring, tokens in zip(rings, ([0, 1], [2]), strict=True):
         ticket = codec.encode(Ticket("ingest0", (), False, True, 0))
-        ring.emit(tokens, opened=(Opened(1, 0, 0, ticket),))
+        ring.emit(tokens, opened=(Opened(1, 0, ticket),))
     turn.run()
     assert [text.deltas for text in from_output.drain()] == [("ab",), ("c",)]
     assert (turn.live, rings[0].row["detokenized_tokens"]) == (2, 3)
@@ -109,7 +109,7 @@ def test_schedulers_take_turns_when_ingest_is_behind():
     ticket = codec.encode(Ticket("ingest0", (), False, True, 0))
     for ring, token in zip(rings, (0, 1), strict=True):
         for number in range(8):
-            ring.emit([token], opened=() if number else (Opened(1, 0, 0, ticket),))
+            ring.emit([token], opened=() if number else (Opened(1, 0, ticket),))
     heard = []
     for _ in range(3):
         turn.run()

@@ -138,7 +138,6 @@ class Driver:
         submit = Submit(
             rids=rids,
             seeds=tuple(range(len(rids))),
-            epoch=0,
             prompt_at=0,
             prompt_tokens=len(tokens),
             digests=chain(tokens, self.hello.block_size, keys, images) if self.policy.prefix_cache else b"",
@@ -173,7 +172,7 @@ class Driver:
         return self.core._lives.requests[rid]
 
     def abort(self, rid: int, reason: Finish = Finish.ABORT) -> None:
-        self.core.abort(Abort(rid, 0, reason, 0), self.now)
+        self.core.abort(Abort(rid, reason, 0), self.now)
         self.take()
 
     def reset_cache(self, rid: int, *, force: bool = False) -> None:
@@ -182,7 +181,7 @@ class Driver:
 
     def restart(self) -> None:
         """The executor dies with what it held and was doing, and another one starts."""
-        self.core.restart()
+        self.core.restart(self.now)
         self.pending.clear()
         self.runner = self.new_runner()
         self.take()

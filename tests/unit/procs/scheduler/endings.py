@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from .world import World
 
 for_life = attrgetter(
-    "rid", "epoch", "prompt_tokens", "seed", "sampling", "limits", "ticket", "keys", "priority", "deadline_s", "images",
+    "rid", "prompt_tokens", "seed", "sampling", "limits", "ticket", "keys", "priority", "deadline_s", "images",
     "mrope", "mrope_delta", "remote", "siblings", "needs_state", "arrival", "arrived_s", "token_limit",
 )  # fmt: skip
 """What nothing changes in a request's life."""

@@ -24,7 +24,7 @@ def submit_of(rids: Sequence[int], prompt_at: int = 0, prompt_tokens: int = 3) -
     """A message as ingest sends it."""
     seeds = tuple(100 + choice for choice in range(len(rids)))
     limits = Limits(8, 0, True, ())
-    return Submit(tuple(rids), seeds, 0, prompt_at, prompt_tokens, b"", CacheKeys(), GREEDY, limits, 0, 0.0, b"")
+    return Submit(tuple(rids), seeds, prompt_at, prompt_tokens, b"", CacheKeys(), GREEDY, limits, 0, 0.0, b"")
 
 
 def noisy(driver: Driver) -> None:

@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Sequence
 
 import numpy as np
 import pytest
 
+from fourstroke.common.errors import ConfigError
 from fourstroke.common.types import Finish
 from fourstroke.ipc.messages import (
     FROM_EXECUTOR,
     FROM_INGEST,
     TO_EXECUTOR,
     Abort,
+    Began,
     CacheKeys,
     Emit,
     Hello,
@@ -23,8 +26,9 @@ from fourstroke.ipc.messages import (
     Submit,
 )
 from fourstroke.ipc.plan import StepShape, slots_for_depth, step_slots
+from fourstroke.ipc.request_ids import first_rid
 from fourstroke.ipc.ring import TokenRing, ring_bytes
-from fourstroke.ipc.wire import memory_wire
+from fourstroke.ipc.wire import Inbox, Lives, Outbox, memory_wire
 from fourstroke.procs.executor.fake import EOS_TOKEN_ID, VOCAB_SIZE, FakeRunner, continuation
 from fourstroke.procs.scheduler.core import Scheduler
 from fourstroke.procs.scheduler.main import SchedulerLoop
@@ -42,7 +46,10 @@ class Surroundings:
         shape, slots = StepShape(4, 32), slots_for_depth(2)
         memory, prompts, tokens = bytearray(shape.memory_bytes(slots)), bytearray(ring_bytes(256)), bytearray(4096)
         self.ingest, self.from_ingest = memory_wire("ingest0", *FROM_INGEST)
-        self.executor, self.from_executor = memory_wire("executor0", *FROM_EXECUTOR)
+        self.executor, from_executor = memory_wire("executor0", *FROM_EXECUTOR)
+        self.executors_life = 0
+        lives = Lives(0, lambda: self.executors_life)
+        self.from_executor = Inbox(from_executor.socket, "executor0", *FROM_EXECUTOR, lives=lives)
         to_executor, self.plans = memory_wire("scheduler0", *TO_EXECUTOR)
         to_output, self.emits = memory_wire("scheduler0", Emit)
         self.prompts, self.tokens = TokenRing(prompts), TokenRing(tokens)
@@ -58,11 +65,41 @@ class Surroundings:
         )
         self.executor.send(HELLO)
 
-    def submit(self, rid: int, max_tokens: int = 6, ticket: bytes = b"", place: int | None = None) -> None:
-        at = self.prompts.write(np.array(PROMPT, np.int32)) if place is None else place
+    def replace_executor(self, hello: Hello = HELLO) -> None:
+        """The executor dies with the plans that it has not read, and another one is there."""
+        self.runner = FakeRunner(self.slots, HELLO, 4)
+        list(self.plans.drain())
+        self.executors_life += 1
+        self.executor = Outbox(self.executor.socket, "scheduler0", Lives(self.executors_life, lambda: 0))
+        self.executor.send(hello)
+
+    def submit(
+        self,
+        rid: int,
+        max_tokens: int = 6,
+        ticket: bytes = b"",
+        place: int | None = None,
+        generated: Sequence[int] = (),
+    ) -> None:
+        at = self.prompts.write(np.array([*PROMPT, *generated], np.int32)) if place is None else place
         assert at is not None
         sampling, limits = Sampling(0.0, 0, 1.0, 0.0), Limits(max_tokens, 0, True, ())
-        self.ingest.send(Submit((rid,), (0,), 0, at, len(PROMPT), b"", CacheKeys(), sampling, limits, 0, 0.0, ticket))
+        self.ingest.send(
+            Submit(
+                (rid,),
+                (0,),
+                at,
+                len(PROMPT),
+                b"",
+                CacheKeys(),
+                sampling,
+                limits,
+                0,
+                0.0,
+                ticket,
+                generated_tokens=len(generated),
+            )
+        )
 
     def run(self) -> dict[int, list[int]]:
         """Turn until nothing is left to do; the tokens of each request, all of which must have ended once."""
@@ -127,18 +164,55 @@ def test_messages_of_an_executor_that_do_not_fit(around: Surroundings, message: 
 
 
 def test_an_executor_that_starts_again(around: Surroundings) -> None:
-    """A second Hello: what was open is lost, and the request goes on from its known tokens."""
+    """Its Hello: what was open is lost, and the request goes on from its known tokens."""
     around.submit(1)
     for _ in range(3):
         around.loop.turn()
         for plan in around.plans.drain():
             around.executor.send(around.runner.run(plan))
     around.loop.turn()
-    around.runner = FakeRunner(around.slots, HELLO, 4)
-    around.plans.drain()
-    around.executor.send(HELLO)
+    around.replace_executor()
     assert around.run() == {1: continuation(PROMPT, 6)}
     assert around.from_executor.bad_frames == 0
+
+
+def test_an_executor_says_hello_twice(around: Surroundings) -> None:
+    """To a scheduler that asked it when it was about to: nothing has happened between."""
+    around.submit(1)
+    around.loop.turn()
+    around.executor.send(HELLO)
+    assert around.run() == {1: continuation(PROMPT, 6)}
+    assert around.loop.core.statistics.recomputed_tokens == around.from_executor.bad_frames == 0
+
+
+def test_an_executor_of_other_sizes_takes_the_place(around: Surroundings) -> None:
+    """The scheduler ends, in words: another one will know the new sizes from the beginning."""
+    around.loop.turn()
+    around.replace_executor(Hello(17, 4, 64, VOCAB_SIZE, (EOS_TOKEN_ID,)))
+    with pytest.raises(ConfigError, match="other sizes"):
+        around.loop.turn()
+
+
+def test_an_ingest_that_starts_again(around: Surroundings) -> None:
+    """Its requests of before are aborted, wherever they are, and no others."""
+    other = first_rid(1, 0)
+    for rid in (*range(1, 8), other):  # more than there are rows
+        around.submit(rid, max_tokens=30)
+    around.loop.turn()
+    around.ingest.send(Began())
+    around.submit(first_rid(0, 1))
+    tokens = around.run()
+    assert tokens[other] == continuation(PROMPT, 30)
+    assert tokens[first_rid(0, 1)] == continuation(PROMPT, 6)
+    assert not any(len(tokens.get(rid, ())) > 2 for rid in range(1, 8))
+
+
+@pytest.mark.parametrize("generated", range(1, 6))
+def test_a_request_that_goes_on(around: Surroundings, generated: int) -> None:
+    """It is given its prompt and what was generated of it before, and generates the rest."""
+    whole = continuation(PROMPT, 6)
+    around.submit(1, generated=whole[:generated])
+    assert around.run() == {1: whole[generated:]}
 
 
 @pytest.mark.parametrize("place", [-3, 1, 2**62])
@@ -159,12 +233,11 @@ def test_a_request_id_that_is_in_use(around: Surroundings) -> None:
     assert around.from_ingest.bad_frames == 1
 
 
-def test_an_abort_of_another_epoch_is_late(around: Surroundings) -> None:
-    """It is about an earlier life of the request and changes nothing; one of an unknown request neither."""
+def test_an_abort_of_an_unknown_request(around: Surroundings) -> None:
+    """It changes nothing."""
     around.submit(1)
     around.loop.turn()
-    around.ingest.send(Abort(1, 5, Finish.ABORT, 0))
-    around.ingest.send(Abort(99, 0, Finish.ABORT, 0))
+    around.ingest.send(Abort(99, Finish.ABORT, 0))
     assert around.run() == {1: continuation(PROMPT, 6)}
 
 

@@ -76,11 +76,11 @@ class Anything(RuleBasedStateMachine):
             self._ask(random, random.choice((1, 1, 1, 1, 2, 4)))
             self._rounds(random.randint(0, turns), 0.1)
 
-    @rule(which=st.integers(0, 20), stopped=st.booleans(), epoch=st.sampled_from([0, 0, 0, 1]))
-    def end(self, which, stopped, epoch):
+    @rule(which=st.integers(0, 20), stopped=st.booleans())
+    def end(self, which, stopped):
         """Of a request that lives, has ended or never was: the last ones, or ids beyond them."""
         rid = max(0, len(self.world.asked) + 1 - which)
-        self.world.end(rid, Finish.STOP if stopped else Finish.ABORT, epoch)
+        self.world.end(rid, Finish.STOP if stopped else Finish.ABORT)
 
     @precondition(lambda self: self.world.core.table.running_count)
     @rule(which=st.integers(0, 7))

@@ -10,14 +10,14 @@ from hypothesis import strategies as st
 
 from fourstroke.ipc.logprobs import pack, unpack
 from fourstroke.ipc.messages import Detail
+from fourstroke.ipc.request_ids import output_of
 from fourstroke.procs.scheduler.results.emission import Emission, LastWords, NewTokens
-from fourstroke.procs.scheduler.results.sharing import output_of, shares
+from fourstroke.procs.scheduler.results.sharing import shares
 
 
 @dataclass(frozen=True)
 class Opening:
     rid: int
-    epoch: int = 0
     cached_tokens: int = 0
     ticket: bytes = b""
 

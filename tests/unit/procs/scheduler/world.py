@@ -17,6 +17,7 @@ from fourstroke.procs.scheduler.planning.forecast import Forecast
 from fourstroke.procs.scheduler.planning.step import OpenStep
 from fourstroke.procs.scheduler.request import Phase, Request
 from fourstroke.procs.scheduler.results.emission import Emission
+from fourstroke.procs.scheduler.suspects import DEATHS_OF_THE_GUILTY
 from fourstroke.procs.scheduler.transfer.connector import Connector, Role
 
 from .cache.chains import told
@@ -66,6 +67,7 @@ class World(Driver):
         self.lives: dict[int, tuple[object, ...]] = {}
         self._audited: dict[int, np.ndarray] = {}
         self._events = Events()
+        self._deaths: dict[int, int] = {}
         self._is_open: list[tuple[OpenStep, list[np.ndarray], set[int]]] = []
         both = Role(consumer=True, producer=True)
         super().__init__(
@@ -114,16 +116,16 @@ class World(Driver):
                 self.deadlines[rid] = self.now + timeout_s
         self.take()
 
-    def end(self, rid: int, reason: Finish = Finish.ABORT, epoch: int = 0) -> None:
+    def end(self, rid: int, reason: Finish = Finish.ABORT) -> None:
         """Abort a request, or, with STOP, say that output has found a stop string and said the last word."""
         if reason is Finish.STOP and not self.outputs.get(rid):
             return
-        lives = rid in self.core and epoch == 0
+        lives = rid in self.core
         if lives and reason is Finish.STOP:
             self.silenced[rid] = len(self.outputs.get(rid, ()))
         elif lives:
             self.aborted.add(rid)
-        self.core.abort(Abort(rid, epoch, reason, 0), self.now)
+        self.core.abort(Abort(rid, reason, 0), self.now)
         assert rid not in self.core or not lives
         self.take()
 
@@ -134,6 +136,10 @@ class World(Driver):
         assert self.resets[rid] or self.ended[rid].finish is Finish.REJECTED
 
     def restart(self) -> None:
+        """Whoever was in an open step three times in a row, with no result between, is taken for the cause."""
+        for rid in {int(rid) for step, _, _ in self._is_open for rid in self.core.table.rid[step.rows]}:
+            self._deaths[rid] = 1 + self._deaths.get(rid, 0)
+        self.failing |= {rid for rid, deaths in self._deaths.items() if deaths >= DEATHS_OF_THE_GUILTY}
         self._is_open.clear()
         super().restart()
 
@@ -190,7 +196,8 @@ class World(Driver):
         core = self.core
         rows = core._decodes.decodable()
         lengths = core.table.scheduled[rows] + 1 + core._decodes.grants(rows)
-        gated = self.gate or self.policy.delay_factor or core._resets.pending or len(self.pending) == self.depth
+        gated = self.gate or self.policy.delay_factor or core._resets.pending or core._suspects.alone()
+        gated = gated or len(self.pending) == self.depth
         overdue = core._planner._overdue or (self.policy.prefill_first and core.table.skipped[rows].max(initial=0) >= 8)
         shares = self.policy.prefix_cache or any(one.siblings for one in core._lives.requests.values())
         return not (gated or overdue or shares or self.moves or core.table.lacking(rows, lengths).any())
@@ -202,6 +209,8 @@ class World(Driver):
         assert all(np.array_equal(now, then) for now, then in zip(self._arrays(step), planned, strict=True)), (
             "a plan has changed after it was made"
         )
+        for rid in self.core.table.rid[step.rows].tolist():
+            self._deaths.pop(rid, None)
         super().settle()
 
     def turn(self) -> bool:
