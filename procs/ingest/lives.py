@@ -1,7 +1,7 @@
 """Whose place has been taken by another process: the lives on the board, compared with those that were seen before.
 
-The table of live requests looks here before it hands anything over, before it takes in a text, and with each
-heartbeat: what it had given to a process that is dead is lost, and a look costs a microsecond. Knows no requests.
+The table of live requests looks here before it takes in a text and with each heartbeat: what a process had that is dead
+is lost, and a look costs a microsecond. Knows no requests.
 """
 
 from __future__ import annotations

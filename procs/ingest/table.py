@@ -126,7 +126,6 @@ class Table:
         """Hand all choices of a request to the engine. Raises Refusal after `fail_all`."""
         if self._closed is not None:
             raise self._closed
-        self.look()
         self._requests[request.id] = request
         self._choices.update({choice.rid: choice for choice in request.choices})
         for _, choices in groupby(request.choices, lambda choice: choice.prompt_index):
@@ -178,8 +177,8 @@ class Table:
     def look(self) -> None:
         """See whether a process behind this one has been replaced, and hand over again what was lost with it.
 
-        To be called before anything is handed over or taken in, and by and by: what a choice is given to is known
-        to have lived then, and what was sent into a change of lives is sent once more.
+        To be called before anything is taken in, and by and by: a text may have a gap where the one before died. What
+        was sent into a change of lives, before this has seen it, is sent once more.
         """
         replaced = self._lives.look()
         if replaced is None:
@@ -209,7 +208,6 @@ class Table:
         """
         if self._closed is not None:
             raise self._closed
-        self.look()
         return await self._resets.ask(force)
 
     def fail_all(self, refusal: Refusal) -> None:

@@ -296,6 +296,7 @@ def _tell(output: Output, said: Said) -> Text:
     known = output.requests.get(said.rid)
     if known is None:
         return Text(b"", b"", (), b"", ())
+    cached = 5 + len(known.tokens)
     known.tokens += said.tokens
     text, stopped = known.text(said.finish is not Finish.NONE)
     delta, known.told = text[known.told :], len(text)
@@ -314,5 +315,5 @@ def _tell(output: Output, said: Said) -> Text:
         pack([(said.rid, words_of(said.tokens))]) if said.tokens else pack([]),
         pack([(said.rid, words_of(said.scored))]) if said.scored else pack([]),
         rid if said.opened else b"",
-        np.array([5], np.int32).tobytes() if said.opened else b"",
+        np.array([cached], np.int32).tobytes() if said.opened else b"",
     )

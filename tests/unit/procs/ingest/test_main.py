@@ -20,7 +20,8 @@ import zmq
 from fourstroke.common.config import Config
 from fourstroke.common.types import Finish, State
 from fourstroke.ipc import codec
-from fourstroke.ipc.messages import FROM_INGEST, Abort, Drain, ResetCache, Submit
+from fourstroke.ipc.messages import FROM_INGEST, Abort, Began, Drain, ResetCache, Submit
+from fourstroke.ipc.request_ids import first_rid
 from fourstroke.ipc.ring import TokenRing, ring_bytes
 from fourstroke.ipc.wire import HIGH_WATER_MARK, LIVES, Inbox, Outbox, open_inbox, open_outbox
 from fourstroke.procs.ingest.load_tokenizer import load_tokenizer
@@ -193,6 +194,68 @@ def test_time_is_up_while_the_ring_is_full(process: StandIn) -> None:
     async def test(running: Running) -> None:
         running.ingest._router._ways[0]._ring.write(np.zeros(RING_TOKENS, np.int32))
         assert error(await running.ask(timeout=0.02), 504)["code"] == "timeout"
+        terminate()
+
+    serve(process, test)
+
+
+@pytest.mark.parametrize("dies", ["scheduler0", "output0"])
+def test_a_process_is_replaced(process: StandIn, dies: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As soon as output says that it begins, or that a scheduler does, what was lost is handed over again."""
+    monkeypatch.setattr("fourstroke.procs.ingest.main.HEARTBEAT_MS", 20_000)
+
+    async def test(running: Running) -> None:
+        asking = asyncio.create_task(running.ask())
+        rid = await running.submit()
+        process.board.row(dies).live(1)
+        running.tell("output0", Began() if dies == "output0" else text())
+        assert (await running.sent(Abort)).rid == rid
+        again = await running.submit()
+        assert again != rid
+        running.tell("output0", text((rid, "y", 1), (again, "x", 1), endings=(ending(again, Finish.LENGTH),)))
+        assert (await asking).json()["choices"][0]["text"] == "x"
+        terminate()
+
+    serve(process, test)
+
+
+def test_an_abort_that_nobody_answers(process: StandIn, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The heartbeat ends what somebody behind ingest should have ended."""
+    monkeypatch.setattr("fourstroke.procs.ingest.main.HEARTBEAT_MS", 10)
+    monkeypatch.setattr("fourstroke.procs.ingest.table.PATIENCE_S", 0)
+
+    async def test(running: Running) -> None:
+        asking = asyncio.create_task(running.ask())
+        await running.submit()
+        (request,) = running.table._requests
+        assert running.table.abort(request)
+        assert (await asking).json()["choices"][0]["finish_reason"] == "abort"
+        terminate()
+
+    serve(process, test)
+
+
+def test_ids_of_a_later_life(process: StandIn) -> None:
+    """An ingest that takes another's place uses none of its ids again."""
+    process.assignment.life = 3
+
+    async def test(running: Running) -> None:
+        asking = asyncio.create_task(running.ask())
+        assert await running.submit() == first_rid(0, 3)
+        terminate()
+        await asking
+
+    serve(process, test)
+
+
+@pytest.mark.parametrize("name", ["executor0", "scheduler0"])
+def test_an_engine_is_ready_when_both_of_its_processes_are(process: StandIn, name: str) -> None:
+    """An engine that only waits for one of them computes nothing."""
+
+    async def test(running: Running) -> None:
+        assert running.ingest._router._ready(0)
+        process.board.row(name).enter(State.STARTING)
+        assert not running.ingest._router._ready(0)
         terminate()
 
     serve(process, test)

@@ -15,7 +15,8 @@ from fourstroke.ipc.block_hash import chain
 from fourstroke.ipc.loads import Loads, loads_bytes
 from fourstroke.ipc.messages import CacheKeys, Limits, Sampling
 from fourstroke.procs.ingest.live import Choice, LiveRequest
-from fourstroke.procs.ingest.router import EXPECTED_TOKENS, Router
+from fourstroke.procs.ingest.lives import Replaced
+from fourstroke.procs.ingest.router import AWAY_TOKENS, EXPECTED_TOKENS, Router
 from fourstroke.procs.ingest.submit import Submitter
 
 BLOCK = 16
@@ -36,6 +37,13 @@ class Way:
 
     def submit(self, choices: list[Choice]) -> None:
         self.submitted.append(choices)
+
+    def resubmit(self, submissions: list[list[Choice]]) -> None:
+        self.submitted += submissions
+
+    @property
+    def waiting(self) -> frozenset[int]:
+        return frozenset(self.unsent)
 
     def abort(self, choice: Choice, reason: Finish, keep: int) -> bool:
         self.aborted.append(choice)
@@ -222,6 +230,50 @@ def test_a_reset_goes_to_all() -> None:
         world.router.reset_cache(engine, 5 + engine, True)
     assert [way.resets for way in world.ways] == [[(5, True)], [(6, True)], [(7, True)]]
     assert world.place(prompt) == 1
+
+
+def test_what_was_lost() -> None:
+    """All choices of an engine that was replaced, and those of an output on any engine, but what still waits here."""
+    world = World(2)
+    here, there = world.submit([1] * 5, n=4), world.submit([2] * 5, n=4)
+    world.ways[0].unsent = {here[0].rid}
+    engine = world.router.lost(Replaced(frozenset({0}), frozenset(), 2))
+    assert engine == {choice.rid for choice in here[1:]}
+    output = world.router.lost(Replaced(frozenset(), frozenset({1}), 2))
+    assert output == {choice.rid for choice in here[1:] + there if choice.rid % 2 == 1}
+
+
+def test_an_engine_that_was_replaced_has_no_prefixes() -> None:
+    """Its prompts may go anywhere then; those of the other engine still have their home."""
+    world = World(2)
+    prompts = {number: prompt_of(number, 8) for number in range(2)}
+    for prompt in prompts.values():
+        world.end(world.submit(prompt))
+    world.router.lost(Replaced(frozenset({0}), frozenset(), 1))
+    assert world.place(prompts[1]) == 1
+    assert [world.place(prompt_of(9, 1)), world.place(prompts[0])] == [0, 0]
+    assert world.place(prompts[0]) == 0, "it has come home again"
+
+
+def test_work_that_is_left() -> None:
+    """A choice that is handed over again counts as what it has still to do, in one place."""
+    world = World(2)
+    (choice,) = choices = world.submit([1] * 5, max_tokens=10)
+    assert sum(world.router.work) == 15
+    world.router.ended(choice)
+    choice.add(np.zeros(4, np.int32).tobytes(), None)
+    world.router.resubmit([choices])
+    assert sorted(world.router.work) == [0, 5 + 4 + 6]
+    world.router.ended(choice)
+    assert world.router.work == (0, 0)
+
+
+def test_an_engine_that_is_away() -> None:
+    """Prompts go to another one, until that is behind by what a restart costs."""
+    world = World(2, ready=lambda engine: engine == 1)
+    placed = [world.place([1] * 1000, max_tokens=1, cached=False) for _ in range(40)]
+    assert placed[: AWAY_TOKENS // 1001] == [1] * (AWAY_TOKENS // 1001)
+    assert 0 in placed
 
 
 def test_sums_over_the_engines() -> None:

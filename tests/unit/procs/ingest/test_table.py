@@ -143,6 +143,8 @@ def test_news_of_unknown_requests() -> None:
         Text(bytes(8), bytes(4), ("x",), bytes(4), ()),
         Text(bytes(8), np.array([-1], np.int32).tobytes(), ("x",), b"", ()),
         Text(bytes(7), bytes(4), ("x",), b"", ()),
+        Text(bytes(8), bytes(4), ("x",), b"", (), opened=bytes(8)),
+        Text(bytes(8), bytes(4), ("x",), b"", (), opened=bytes(8), cached_tokens=bytes(5)),
     ],
 )
 def test_bad_texts(message: Text) -> None:
