@@ -60,12 +60,13 @@ class Handler(BaseHTTPRequestHandler):
         self.send_response(200)
         self.end_headers()
         for _ in range(tokens):
-            self._event({"choices": [{"text": " a", "finish_reason": None}]})
+            self._event({"choices": [{"index": 0, "text": " a", "finish_reason": None}]})
             if number in self.fake.cut:
                 return
-        self._event({"choices": [{"text": "", "finish_reason": "length"}]})
+        self._event({"choices": [{"index": 0, "text": "", "finish_reason": "length"}]})
         if number not in self.fake.mute:
-            self._event({"choices": [], "usage": {"prompt_tokens": INPUT_TOKENS, "completion_tokens": tokens}})
+            usage = {"prompt_tokens": INPUT_TOKENS, "completion_tokens": tokens}
+            self._event({"choices": [], "usage": usage | {"prompt_tokens_details": {"cached_tokens": 0}}})
         with self.fake.lock:  # before the client knows that it may send the next
             self.fake.open -= 1
         self.wfile.write(b"data: [DONE]\n\n")

@@ -12,7 +12,6 @@ import pytest
 from fourstroke.common.errors import ConfigError, ServerError
 from fourstroke.launch.bench.clients import Clients
 from fourstroke.launch.bench.load import Load, Target
-from fourstroke.launch.bench.options import split_arguments
 from fourstroke.launch.bench.prompts import Prompts
 from fourstroke.launch.bench.record import Record
 from fourstroke.launch.cli import run
@@ -175,20 +174,3 @@ def test_a_missing_package(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("fourstroke.launch.bench.clients.find_spec", lambda _: None)
     with pytest.raises(ConfigError, match=r"aiohttp.*fourstroke\[bench\]"):
         Clients(1)
-
-
-@pytest.mark.parametrize(
-    "line, own, of_server",
-    [
-        ("bench serve --json f -- --model x -- y", "bench serve --json f", "--model x -- y"),
-        ("bench executor --", "bench executor", ""),
-        ("bench http -- --model x", "bench http", "--model x"),
-        ("bench served -- --model x", "bench served", "--model x"),
-        ("bench compare f", "bench compare f", ""),
-        ("generate -- --model", "generate -- --model", ""),
-        ("bench", "bench", ""),
-    ],
-)
-def test_flags_of_the_server(line: str, own: str, of_server: str) -> None:
-    """What stands after the first -- is the server's where one is started, and elsewhere argparse's business."""
-    assert split_arguments(line.split()) == (own.split(), of_server.split())
