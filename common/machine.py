@@ -1,4 +1,4 @@
-"""What this process may take: cores, memory and open files, a container's limits counted.
+"""What this process may take: cores, memory and open files, a container's limits counted. And /proc on other processes.
 
 The kernel's own numbers, /proc/meminfo and the affinity mask, do not know of cgroups; a container that
 relies on them is killed for memory or starts a thread for each core of its host.

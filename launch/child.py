@@ -152,19 +152,18 @@ class Child:
 
     @property
     def _explained(self) -> bool:
-        return self.hung is not None or self.state == State.FAILED
+        """Whether what it printed last can add nothing to why it ended."""
+        return self.hung is not None or self.state == State.FAILED or self.status == -signal.SIGKILL
 
     def last_words(self) -> list[str]:
-        """The last lines that it printed, if it died without a report."""
+        """The last lines that it printed, if they may tell why it ended."""
         return [] if self._explained else list(self.output.tail)
 
     def cause_of_death(self) -> str:
         """Why it ended, in one line."""
         if self.state == State.FAILED:
             return f"{self.name}: {self.text}"
-        if self.hung:
-            return f"{self.name} {self.end()}"
-        last = next((line.strip() for line in reversed(self.output.tail) if line.strip()), None)
+        last = next((line.strip() for line in reversed(self.last_words()) if line.strip()), None)
         return f"{self.name} {self.end()}" + (f"; its last line: {last}" if last else "")
 
 
