@@ -97,9 +97,7 @@ def act(world: World, clients: list[Client], action: tuple[object, ...]) -> None
     """Do one of ACTIONS."""
     name, *rest = action
     known: dict[object, Callable[..., object]] = {
-        "ask": lambda n, most, stop: clients.append(
-            Client(world, "r" * (1 + len(clients)), n=n, most=most, stop=stop)
-        ),
+        "ask": lambda n, most, stop: clients.append(Client(world, "r" * (1 + len(clients)), n=n, most=most, stop=stop)),
         "echo": lambda n, prompt: clients.append(
             Client(world, "r" * (1 + len(clients)), n=n, echo=True, prompt=prompt)
         ),
