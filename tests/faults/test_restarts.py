@@ -41,7 +41,8 @@ MAX_TOKENS = 32
 
 @pytest.fixture(scope="module")
 def server() -> Iterator[Server]:
-    with start_server("--dtype=float32", "--kv-events", "--max-restarts=100") as server:
+    events = ["--kv-events", "--kv-events-endpoint=tcp://127.0.0.1:0", "--kv-events-replay-endpoint=tcp://127.0.0.1:0"]
+    with start_server("--dtype=float32", "--max-restarts=100", *events) as server:
         server.wait_ready()
         yield server
 
@@ -50,7 +51,7 @@ class Answers:
     """What a run of all requests has given."""
 
     def __init__(self, server: Server, salt: str) -> None:
-        """`salt` keeps what another run has cached out of this one."""
+        """`salt` keeps what another run has cached out of this one; and no request shares a prefix with another."""
         self._salt = salt
         self._client = httpx.AsyncClient(base_url=server.url, timeout=120)
         self._begun = [asyncio.Event() for _ in STREAMED]
@@ -58,7 +59,7 @@ class Answers:
     async def take(self, killed: int | None = None) -> list[Any]:
         """All answers, without ids and times, or what befell the connection; a process is killed meanwhile."""
         async with self._client:
-            asking = [asyncio.create_task(self._whole(*one)) for one in WHOLE]
+            asking = [asyncio.create_task(self._whole(path, fields)) for path, fields in WHOLE]
             asking += [asyncio.create_task(self._streamed(at, *one)) for at, one in enumerate(STREAMED)]
             for begun in self._begun:
                 await begun.wait()
@@ -68,7 +69,7 @@ class Answers:
             return await asyncio.gather(*asking, return_exceptions=True)
 
     def _body(self, fields: dict[str, Any]) -> dict[str, Any]:
-        return {"max_tokens": MAX_TOKENS, "cache_salt": self._salt, **fields}
+        return {"max_tokens": MAX_TOKENS, "cache_salt": f"{self._salt} {fields}", **fields}
 
     async def _whole(self, path: str, fields: dict[str, Any]) -> Any:
         response = await self._client.post(path, json=self._body(fields))
@@ -90,7 +91,7 @@ class Answers:
                     found[2:] = choice["finish_reason"] or found[2], choice.get("stop_reason") or found[3]
                     if found[0]:
                         self._begun[at].set()
-        return [[text, _joined(scored), *ends] for text, scored, *ends in joined.values()], usage
+        return [[text, _joined(scored), *ends] for _, (text, scored, *ends) in sorted(joined.items())], usage
 
 
 async def _chunks(response: httpx.Response) -> AsyncIterator[Any]:
