@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import math
 import re
+from collections.abc import Sequence
 
 _WHOLE = re.compile(r"[+-]?[0-9]{1,18}")
 
@@ -41,3 +42,15 @@ def positive_number(text: str) -> float:
     if value <= 0:
         raise argparse.ArgumentTypeError(f"must be above 0; got {text!r}")
     return value
+
+
+def split_arguments(arguments: Sequence[str], starting: Sequence[tuple[str, ...]]) -> tuple[list[str], list[str]]:
+    """A command line, and what of it is for the server that it starts: all after the first `--`.
+
+    `starting` are the commands that start one, each as the words that it begins with.
+    """
+    own, rest = list(arguments), []
+    if "--" in own and any(tuple(own[: len(words)]) == words for words in starting):
+        at = own.index("--")
+        own, rest = own[:at], own[at + 1 :]
+    return own, rest

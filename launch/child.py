@@ -16,6 +16,7 @@ from ..common.types import EXIT_REFUSED, State
 from ..ipc.wire import Inbox
 from .console import STDERR, write_line
 from .topology import ProcessSpec
+from .watchdog import Hang
 
 LAST_REPORT_S = 1.0
 """How long a report may still be on its way when its sender is dead already."""
@@ -41,7 +42,7 @@ class Child:
         self.text = "no word yet"
         self.may_end = False
         self.killed = False
-        self.hung = ""
+        self.hung: Hang | None = None
         self.status: int | None = None
         self._started_s = time.monotonic()
         self._popen = subprocess.Popen(
@@ -106,9 +107,9 @@ class Child:
             self.killed = True
             self._kill_group()
 
-    def kill_hung(self, cause: str) -> None:
+    def kill_hung(self, hang: Hang) -> None:
         """End a process that hangs, and what it has started."""
-        self.hung = cause
+        self.hung = hang
         self._kill_group()
 
     def _kill_group(self) -> None:
@@ -147,11 +148,11 @@ class Child:
     def end(self) -> str:
         """How it ended."""
         assert self.status is not None
-        return f"{self.hung} and was killed" if self.hung else end_in_words(self.status)
+        return f"{self.hung.cause} and was killed" if self.hung else end_in_words(self.status)
 
     @property
     def _explained(self) -> bool:
-        return bool(self.hung) or self.state == State.FAILED
+        return self.hung is not None or self.state == State.FAILED
 
     def last_words(self) -> list[str]:
         """The last lines that it printed, if it died without a report."""

@@ -1,4 +1,4 @@
-"""The `fourstroke` command: serve, generate, chat, bench, kv-events, kernels, doctor.
+"""The `fourstroke` command: serve, generate, chat, bench, chaos, kv-events, kernels, doctor.
 
 An error is one line, `fourstroke: error: ...`, and an exit status:
 
@@ -28,7 +28,9 @@ from ..common.errors import ConfigError, FourstrokeError, InvalidRequest, Machin
 from ..common.machine import usable_cores
 from ..common.types import EXIT_FAILED, EXIT_REFUSED, SamplingParams
 from . import listener as listening
-from .bench.options import split_arguments
+from .arguments import split_arguments
+from .bench.options import STARTING as BENCH
+from .chaos.options import STARTING as CHAOS
 from .console import say
 from .kernels import kernels
 from .model_source import DEFAULT_NAME, kernel_folder, resolve_model
@@ -57,7 +59,7 @@ def _open_standard_files() -> None:
 def run(arguments: Sequence[str]) -> int:
     """Run a command and return its exit status."""
     try:
-        own, server_flags = split_arguments(arguments)
+        own, server_flags = split_arguments(arguments, BENCH + CHAOS)
         namespace = make_parser(__version__).parse_args(own)
         namespace.server_flags = server_flags
         _COMMANDS[namespace.command](namespace)
@@ -157,6 +159,12 @@ def _bench(namespace: argparse.Namespace) -> None:
     bench(namespace, key, namespace.server_flags, _config_of_flags)
 
 
+def _chaos(namespace: argparse.Namespace) -> None:
+    from .chaos.command import chaos  # here, as above
+
+    chaos(namespace, namespace.server_flags, _config_of_flags)
+
+
 def _config_of_flags(flags: list[str]) -> Config:
     """The configuration that `fourstroke serve` with these flags has, with its model at hand."""
     namespace = make_parser(__version__).parse_args(["serve", *flags])
@@ -195,6 +203,7 @@ _COMMANDS = {
     "generate": _generate,
     "chat": _chat,
     "bench": _bench,
+    "chaos": _chaos,
     "kv-events": _kv_events,
     "kernels": _kernels,
     "doctor": _doctor,

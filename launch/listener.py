@@ -35,6 +35,7 @@ class Listener:
     def __init__(self, sockets: Sequence[socket.socket]) -> None:
         self._sockets = sockets
         self._path = sockets[0].getsockname() if sockets[0].family == socket.AF_UNIX else None
+        self._withdrawn = False
 
     def of_ingest(self, index: int) -> socket.socket:
         """The socket that an ingest accepts from."""
@@ -54,6 +55,12 @@ class Listener:
         """The TCP port, None for a Unix socket."""
         return None if self._path is not None else int(self._sockets[0].getsockname()[1])
 
+    def withdraw(self) -> None:
+        """Leave the path of a Unix socket to the next server, while this one ends; a port stays taken."""
+        if self._path is not None and not self._withdrawn:
+            self._withdrawn = True
+            Path(self._path).unlink(missing_ok=True)
+
     def release(self, index: int) -> None:
         """Nobody accepts from an ingest's socket any more: refuse who comes. A Unix socket is the others', too."""
         if self._path is None:
@@ -61,8 +68,7 @@ class Listener:
 
     def close(self) -> None:
         """Stop listening; a Unix socket's path goes too. May be called again."""
-        if self._path and self._sockets[0].fileno() >= 0:  # afterwards the path may be another server's
-            Path(self._path).unlink(missing_ok=True)
+        self.withdraw()
         for one in self._sockets:
             one.close()
 

@@ -30,6 +30,7 @@ from ..common.config import (
 from ..common.errors import ConfigError
 from .arguments import finite, positive_number, whole
 from .bench.options import add_bench
+from .chaos.options import add_chaos
 from .kv_events.options import add_kv_events
 from .model_source import DEFAULT_NAME
 
@@ -277,12 +278,13 @@ def make_parser(version: str) -> argparse.ArgumentParser:
     )
     parser.add_argument("--version", action="version", version=f"fourstroke {version}")
     commands = parser.add_subparsers(
-        dest="command", required=True, metavar="serve|generate|chat|bench|kv-events|kernels|doctor"
+        dest="command", required=True, metavar="serve|generate|chat|bench|chaos|kv-events|kernels|doctor"
     )
     _add_serve(commands)
     _add_generate(commands)
     _add_chat(commands)
     add_bench(commands)
+    add_chaos(commands)
     add_kv_events(commands)
     _add_kernels(commands)
     _add_doctor(commands)

@@ -57,6 +57,11 @@ class PrivateServer:
             self._await_ready()
             failed.pop_all()
 
+    @property
+    def pid(self) -> int:
+        """The launcher's."""
+        return self._process.pid
+
     def _read_errors(self) -> None:
         assert self._process.stderr is not None
         for line in self._process.stderr:

@@ -60,7 +60,7 @@ class Restarts:
         self._ready_s.setdefault(name, now_s)
 
     def died(self, name: str, now_s: float) -> Decision:
-        """A process died, or could not even be started."""
+        """A process died, or could not even be started. It did its work until `now_s`: before it hung, if it did."""
         ready_s = self._ready_s.pop(name, now_s)
         if now_s - ready_s >= STEADY_S:
             self._deaths[name] = 0

@@ -31,7 +31,7 @@ from .restarts import Fate, Restarts
 from .surroundings import Surroundings, surroundings
 from .topology import STROKES, ProcessSpec, Topology
 from .vital_signs import board_in_words, is_stopped, signs_of
-from .watchdog import LOOK_EVERY_S, Signs, Watchdog
+from .watchdog import LOOK_EVERY_S, Hang, Signs, Watchdog
 
 STOP_TIMEOUT_S = 5.0
 """How long the processes may take together to end one after the other, when they are asked to."""
@@ -121,6 +121,7 @@ class _Supervisor:
         if self._in_a_hurry:
             return
         self._enter(State.DRAINING)
+        self._listener.withdraw()
         ingests = [spec.name for spec in self._topology.processes if spec.role == "ingest"]
         for name in ingests:
             self._order_to_drain(self._crew.children[name])
@@ -140,12 +141,12 @@ class _Supervisor:
         self._enter(State.STOPPED)
         self._loop.forget_timers()
         self._listener.close()
-        impatient = min(self._signals.count + 1, KILLING_SIGNAL)
+        last_signal = min(self._signals.count + 1, KILLING_SIGNAL)
         children = list(self._crew.children.values())
 
         def ended(some: Sequence[Child]) -> Callable[[], bool]:
             """Whether these have ended, or another signal asks not to wait for it."""
-            return lambda: not any(child.alive for child in some) or self._signals.count >= impatient
+            return lambda: not any(child.alive for child in some) or self._signals.count >= last_signal
 
         deadline_s = time.monotonic() + STOP_TIMEOUT_S
         for role in STROKES:
@@ -184,7 +185,8 @@ class _Supervisor:
 
     def _decide(self, spec: ProcessSpec, cause: str, child: Child | None) -> None:
         """What becomes of a process that died, or could not be started: then there is no `child`."""
-        decision = self._restarts.died(spec.name, time.monotonic())
+        useless_s = child.hung.seconds if child is not None and child.hung else 0.0
+        decision = self._restarts.died(spec.name, time.monotonic() - useless_s)
         if decision.fate is Fate.AGAIN:
             when = f" in {decision.delay_s:g} s" if decision.delay_s else ""
             say(f"{cause}; it is started again{when}")
@@ -220,12 +222,12 @@ class _Supervisor:
         """Kill what hangs, and look again soon."""
         self._row.beat()
         self._loop.after(LOOK_EVERY_S, self._look)
-        for name, why in self._watchdog.look(time.monotonic(), self._signs()).items():
+        for name, hang in self._watchdog.look(time.monotonic(), self._signs()).items():
             child = self._crew.children[name]
             for line in board_in_words(self._board):
                 say(f"    | {line}")
             stopped = " (a signal had stopped it)" if is_stopped(child.pid) else ""
-            child.kill_hung(why + stopped)
+            child.kill_hung(Hang(hang.cause + stopped, hang.seconds))
 
     def _signs(self) -> dict[str, Signs]:
         """What is seen of those that can hang. A server's first start has a time-out for all together."""

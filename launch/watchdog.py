@@ -11,6 +11,7 @@ begins anew.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 
@@ -38,6 +39,14 @@ class Signs:
     cpu_ticks: int = 0
 
 
+@dataclass(frozen=True, slots=True)
+class Hang:
+    """`cause` is what a process did, in words; it was in this state for `seconds`."""
+
+    cause: str
+    seconds: float
+
+
 class _Since:
     """Since when a value is what it is."""
 
@@ -60,25 +69,28 @@ class Watchdog:
         self._steps: dict[str, _Since] = {}
         self._looked_s: float | None = None
 
-    def look(self, now_s: float, seen: Mapping[str, Signs]) -> dict[str, str]:
-        """The processes that hang now, by name, and what they did in words."""
+    def look(self, now_s: float, seen: Mapping[str, Signs]) -> dict[str, Hang]:
+        """The processes that hang now, by name."""
         away = self._looked_s is not None and now_s - self._looked_s > AWAY_S
         self._looked_s = now_s
         verdicts = {name: self._verdict(name, signs, now_s, away) for name, signs in seen.items()}
-        return {name: verdict for name, verdict in verdicts.items() if verdict}
+        return {name: verdict for name, verdict in verdicts.items() if verdict is not None}
 
-    def _verdict(self, name: str, signs: Signs, now_s: float, away: bool) -> str:
-        """What is wrong with a process, or ""."""
+    def _verdict(self, name: str, signs: Signs, now_s: float, away: bool) -> Hang | None:
+        """What is wrong with a process, if anything is."""
         config = self._config
         progress = signs if signs.ready else signs.pid  # a start is one thing, however often it reports
         silent_s = self._progress.setdefault(name, _Since()).age_s(progress, now_s, away)
         step_s = self._steps.setdefault(name, _Since()).age_s((signs.pid, signs.step), now_s, away)
         if not signs.ready:
-            late = silent_s > config.start_timeout_s
-            return f"was not ready within --start-timeout {config.start_timeout_s:g} s" if late else ""
-        if signs.step and step_s > config.step_timeout_s:
-            return f"was in one step for longer than --step-timeout {config.step_timeout_s:g} s"
-        if config.hang_timeout_s and silent_s > config.hang_timeout_s:
-            what = "a step without using the CPU" if signs.step else "one turn of its main loop"
-            return f"was in {what} for longer than --hang-timeout {config.hang_timeout_s:g} s"
-        return ""
+            return _hang("was not ready within --start-timeout", silent_s, config.start_timeout_s)
+        if signs.step and (
+            hang := _hang("was in one step for longer than --step-timeout", step_s, config.step_timeout_s)
+        ):
+            return hang
+        what = "a step without using the CPU" if signs.step else "one turn of its main loop"
+        return _hang(f"was in {what} for longer than --hang-timeout", silent_s, config.hang_timeout_s or math.inf)
+
+
+def _hang(cause: str, seconds: float, limit_s: float) -> Hang | None:
+    return Hang(f"{cause} {limit_s:g} s", seconds) if seconds > limit_s else None

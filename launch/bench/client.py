@@ -11,6 +11,7 @@ import json
 import sys
 import time
 from collections.abc import Callable, Iterator
+from http import HTTPStatus
 from typing import Any
 
 import aiohttp
@@ -36,6 +37,7 @@ class Answer:
         self.output_tokens = 0
         self.done = False
         self.error: str | None = None
+        self.refused = False
 
     async def read(self, content: aiohttp.StreamReader) -> None:
         """Take in a stream of events, as its bytes come: line by line aiohttp takes twice the time for each event."""
@@ -62,12 +64,17 @@ class Answer:
         if any(map(_has_token, event.get("choices", ()))):
             self.chunks_s.append(now_s)
 
+    def refuse(self, response: aiohttp.ClientResponse, text: str) -> None:
+        """Take in an answer that is an error."""
+        self.refused = response.status == HTTPStatus.TOO_MANY_REQUESTS and "Retry-After" in response.headers
+        self.error = "refused" if self.refused else f"HTTP {response.status}: {text}"[:_SHOWN_CHARS]
+
     def record(self, begun_s: float, ended_s: float) -> Record:
         error = self.error
         if error is None and not (self.done and self.chunks_s):
             error = "the answer broke off" if self.chunks_s else "an answer without a token"
         tokens = self.output_tokens or len(self.chunks_s)
-        return Record(begun_s, ended_s, tuple(self.chunks_s), self.input_tokens, tokens, error)
+        return Record(begun_s, ended_s, tuple(self.chunks_s), self.input_tokens, tokens, error, self.refused)
 
 
 def _has_token(choice: dict[str, Any]) -> bool:
@@ -93,7 +100,7 @@ async def ask(session: aiohttp.ClientSession, order: Order, prompt: Prompt, begu
             if response.status == 200:
                 await answer.read(response.content)
             else:
-                answer.error = f"HTTP {response.status}: {await response.text()}"[:_SHOWN_CHARS]
+                answer.refuse(response, await response.text())
     except (aiohttp.ClientError, OSError, TimeoutError) as error:
         answer.error = f"{type(error).__name__}: {error}"[:_SHOWN_CHARS]
     except (ValueError, KeyError, TypeError, AttributeError) as error:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -23,17 +22,8 @@ _SERVED = "the model by itself and behind a server, in turn; after -- flags of `
 _HTTP = "everything but the model: HTTP streams from steps of a fixed time; after -- flags of `fourstroke serve`"
 _SCHEDULER = "CPU time of planning, messages and settling, without a model"
 
-_OF_SERVER = ("serve", "executor", "served", "http", "accuracy")
-"""The parts that take flags of `fourstroke serve`."""
-
-
-def split_arguments(arguments: Sequence[str]) -> tuple[list[str], list[str]]:
-    """A command line, and what of it is for the server that a benchmark starts: all after the first `--`."""
-    own, rest = list(arguments), []
-    if own[:1] == ["bench"] and own[1:2] and own[1] in _OF_SERVER and "--" in own:
-        at = own.index("--")
-        own, rest = own[:at], own[at + 1 :]
-    return own, rest
+STARTING = tuple(("bench", part) for part in ("serve", "executor", "served", "http", "accuracy"))
+"""What takes flags of `fourstroke serve` after `--`."""
 
 
 def add_bench(commands: Any) -> None:

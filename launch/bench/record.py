@@ -12,7 +12,8 @@ class Record:
     """Times in seconds of the monotonic clock, which all processes of a machine share.
 
     `chunks_s`: when each piece of the answer came that holds at least a token. `input_tokens` and `output_tokens` as
-    the server counts them; if it does not, 0 and the number of chunks. `error` says why there is no whole answer.
+    the server counts them; if it does not, 0 and the number of chunks. `error` says why there is no whole answer;
+    it is also there if the request was `refused`: the server had no room, and said when to come back.
     """
 
     begun_s: float
@@ -21,6 +22,7 @@ class Record:
     input_tokens: int
     output_tokens: int
     error: str | None = None
+    refused: bool = False
 
     @property
     def latency_s(self) -> float:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -57,17 +57,25 @@ def as_json(runs: Sequence[Run], **more: object) -> str:
 
 def as_table(run: Run, goodput: bool) -> Table:
     """A row for each load; times in ms."""
+    refused = any(load.refused for load in run.loads)
     table = Table(title=f"{run.name}: {run.asked}", title_justify="left", box=box.SIMPLE_HEAD)
     table.add_column("load")
-    for heading in ("requests", "failed", "out tok/s", "all tok/s", "requests/s", *(["good/s"] if goodput else [])):
+    counts = ["requests", "failed", *(["refused"] if refused else [])]
+    for heading in (*counts, "out tok/s", "all tok/s", "requests/s", *(["good/s"] if goodput else [])):
         table.add_column(heading, justify="right")
-    for heading in ("TTFT p50 / p90 / p99", "between tokens", "latency"):
+    times = ["TTFT p50 / p90 / p99", "between tokens", "latency", *(["until refused"] if refused else [])]
+    for heading in times:
         table.add_column(heading, justify="right")
     for load in run.loads:
-        rates = [load.output_tokens_s, load.total_tokens_s, load.requests_s, *([load.goodput] if goodput else [])]
-        times = map(_times, (load.ttft, load.itl, load.latency))
-        table.add_row(load.name, str(load.requests), str(load.failed), *map(number, rates), *times)
+        table.add_row(load.name, *_cells(load, goodput, refused))
     return table
+
+
+def _cells(load: Summary, goodput: bool, refused: bool) -> Iterator[str]:
+    yield from map(str, (load.requests, load.failed, *([load.refused] if refused else [])))
+    rates = (load.output_tokens_s, load.total_tokens_s, load.requests_s, *([load.goodput] if goodput else []))
+    yield from map(number, rates)
+    yield from map(_times, (load.ttft, load.itl, load.latency, *([load.refusal] if refused else [])))
 
 
 def _times(spread: Spread) -> str:

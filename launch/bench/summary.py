@@ -45,7 +45,8 @@ class Summary:
     """One load on one server. Rates are per second, from the first request's begin to the last one's end.
 
     Of `concurrency` and `rate` one is 0. Tokens and times are of requests that succeeded. `goodput` is of the requests
-    that kept all limits, or None without any. `errors` counts the failed ones by cause.
+    that kept all limits, or None without any. `errors` counts the failed ones by cause. `refused` ones are no failures:
+    the server had no room and said so; `refusal` is how long that took.
     """
 
     concurrency: int
@@ -63,6 +64,8 @@ class Summary:
     latency: Spread
     goodput: float | None = None
     errors: Mapping[str, int] = field(default_factory=dict)
+    refused: int = 0
+    refusal: Spread = Spread(0.0, 0.0, 0.0, 0.0)
 
     @property
     def name(self) -> str:
@@ -72,19 +75,23 @@ class Summary:
     def of_fields(cls, fields: Mapping[str, Any]) -> Summary:
         """The summary that dataclasses.asdict took apart. Raises TypeError or KeyError if it is none."""
         spreads = {name: Spread(**fields[name]) for name in ("ttft", "itl", "latency")}
+        if "refusal" in fields:  # files of earlier versions lack it
+            spreads["refusal"] = Spread(**fields["refusal"])
         return cls(**{**fields, **spreads})
 
 
 def summarise_load(load: Load, records: Sequence[Record], limits: Limits) -> Summary:
     """The figures of a load of which at least one request succeeded."""
     good = [record for record in records if record.error is None]
+    refused = [record for record in records if record.refused]
+    failed = [record for record in records if record.error is not None and not record.refused]
     wall_s = max(record.ended_s for record in records) - min(record.begun_s for record in records)
     received, sent = sum(record.output_tokens for record in good), sum(record.input_tokens for record in good)
     return Summary(
         concurrency=load.concurrency,
         rate=load.rate,
         requests=len(records),
-        failed=len(records) - len(good),
+        failed=len(failed),
         wall_s=wall_s,
         input_tokens=sent,
         output_tokens=received,
@@ -95,7 +102,9 @@ def summarise_load(load: Load, records: Sequence[Record], limits: Limits) -> Sum
         itl=_spread([gap for record in good for gap in record.gaps_s]),
         latency=_spread([record.latency_s for record in good]),
         goodput=sum(map(limits.kept_by, good)) / wall_s if limits.any else None,
-        errors=Counter(record.error for record in records if record.error is not None),
+        errors=Counter(record.error for record in failed if record.error is not None),
+        refused=len(refused),
+        refusal=_spread([record.latency_s for record in refused]),
     )
 
 

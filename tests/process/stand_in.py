@@ -98,7 +98,7 @@ def late_next(process: Process) -> None:
 
 
 def hang(process: Process) -> None:
-    """Compute for 3 s of CPU time in one step, which is no hang; then hang, and so do the next two, each in its way."""
+    """Compute for 3 s in one step, which is no hang; then hang, and so do the next two, each in its way."""
     life = process.assignment.life
     if life == 3:
         obey(process)
@@ -115,8 +115,8 @@ def hang(process: Process) -> None:
 
 
 def _compute(seconds: float) -> None:
-    end_s = time.process_time() + seconds
-    while time.process_time() < end_s:
+    end_s = time.monotonic() + seconds
+    while time.monotonic() < end_s:
         pass
 
 

@@ -121,7 +121,8 @@ def check(asking: list[Future[dict]], tokens: int) -> None:
 @pytest.mark.parametrize("alignment", ALIGNMENTS)
 def test_a_scheduler_that_stands_still_holds_up_nobody_else(alignment: str, expected: list[str]) -> None:
     """Its own requests wait, those of the other end, and so do new ones; when it goes on all of its own end."""
-    with start_server(*TWO, f"--alignment={alignment}") as server, ThreadPoolExecutor(16) as pool:
+    flags = *TWO, f"--alignment={alignment}", "--hang-timeout=0"
+    with start_server(*flags) as server, ThreadPoolExecutor(16) as pool:
         server.wait_ready()
         first = [pool.submit(ask, server, prompt_of(number), LONG) for number in range(4)]
         for engine in range(2):

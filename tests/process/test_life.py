@@ -7,7 +7,7 @@ import signal
 import psutil
 import pytest
 
-from .server import get, leftovers, start_server, wait_gone
+from .server import get, leftovers, metrics, start_server, wait_gone
 
 FAKE = "--executor=fake"
 
@@ -54,6 +54,7 @@ def test_a_publisher_that_dies_is_started_again():
         for times in range(1, 4):
             server.wait_said("publisher0  ready", times)
             assert get(f"{url}/health")[0] == 200
+            assert metrics(url)["restarts_total", "publisher0"] == times - 1
             psutil.Process(server.children()["publisher"]).send_signal(signal.SIGKILL)
         server.wait_said("the server goes on without publisher0")
         assert get(f"{url}/health")[0] == 200

@@ -11,6 +11,7 @@ import pytest
 from .server import Server, wait_gone
 from .stand_ins import GOOD, launcher, spoiled
 
+HINT = "(did the machine run out of memory?)"
 ALL = {**GOOD, "output0": "obey", "publisher0": "obey"}
 
 
@@ -29,10 +30,7 @@ def wait_ready(server: Server, name: str, times: int) -> None:
 
 
 def test_every_role_is_replaced() -> None:
-    """Whoever dies is replaced, and what he had started dies with him; the cause is said, and the server stays.
-
-    Its end is a clean one.
-    """
+    """Whoever dies is replaced, and what it had started dies with it; the server stays, and ends well."""
     with launcher(ALL | {"executor0": "give_birth"}) as server:
         server.wait_ready()
         server.wait_said("its child is")
@@ -46,9 +44,7 @@ def test_every_role_is_replaced() -> None:
         assert wait_gone([int(orphan)], 10) == []
         assert server.stop() == 0
     for name in ALL:
-        assert (
-            f"{name} was killed by SIGKILL (did the machine run out of memory?); it is started again\n" in server.errors
-        )
+        assert f"{name} was killed by SIGKILL {HINT}; it is started again\n" in server.errors
 
 
 def test_too_many_deaths_in_a_row() -> None:
@@ -59,7 +55,7 @@ def test_too_many_deaths_in_a_row() -> None:
         os.kill(server.children()["scheduler"], signal.SIGKILL)
         assert server.wait() == 1
     assert re.findall(r"it is started again(.*)", server.errors) == ["", " in 0.5 s"]
-    cause = "scheduler0 was killed by SIGKILL (did the machine run out of memory?); it died 3 times in a row"
+    cause = f"scheduler0 was killed by SIGKILL {HINT}; it died 3 times in a row"
     assert server.errors.splitlines()[-1] == f"fourstroke: error: {cause}"
 
 
@@ -153,14 +149,13 @@ def test_a_launcher_that_was_away_blames_nobody() -> None:
         assert wait_gone(pids[:1], 1.5) == pids[:1]  # it looks at those that still stand
         for pid in pids[1:]:
             os.kill(pid, signal.SIGCONT)
-        assert wait_gone(pids[:1], 2) == pids[:1]
         assert server.stop() == 0
     assert "started again" not in server.errors
 
 
 def test_deaths_during_the_drain() -> None:
     """Requests that run still end: whoever dies meanwhile is replaced, and a new ingest is told to drain, too."""
-    with launcher(spoiled(executor="obey"), drain_timeout_s=3600) as server:
+    with launcher(drain_timeout_s=3600) as server:
         server.wait_ready()
         children = server.children()
         os.kill(children["ingest"], signal.SIGSTOP)  # it has requests, and does not answer yet
@@ -188,11 +183,10 @@ def test_signals_while_one_is_to_be_started() -> None:
     with launcher(ALL | {"executor0": "refuse_next"}) as server:
         server.wait_ready()
         os.kill(server.children()["executor"], signal.SIGKILL)
-        server.wait_said("it is started again in 1 s")
+        server.wait_said("it is started again in 2 s")
         server.process.send_signal(signal.SIGINT)
         server.wait_said("SIGINT")
         assert server.stop(signal.SIGTERM) == 0
-    assert "started again in 2 s" not in server.errors
 
 
 def test_three_signals_at_once() -> None:

@@ -15,6 +15,7 @@ from fourstroke.ipc.board import Board, board_bytes
 from fourstroke.ipc.loads import Loads, loads_bytes
 from fourstroke.ipc.messages import FROM_EXECUTOR, FROM_INGEST, TO_EXECUTOR, CacheKeys, Emit, Ending, Hello, Text
 from fourstroke.ipc.plan import StepShape, slots_for_depth, step_slots
+from fourstroke.ipc.request_ids import first_rid
 from fourstroke.ipc.ring import TokenRing, ring_bytes
 from fourstroke.ipc.wire import memory_wire
 from fourstroke.procs.detokenizer import TokenTable
@@ -55,7 +56,7 @@ class Ingest:
         self.name = f"ingest{number}"
         loads = Loads(engines[0].loads, ingests, len(engines), number)
         self.router = Router([engine.submitters[number] for engine in engines], loads, number)
-        self.table = Table(self.router, number, 1 << 20)
+        self.table = Table(self.router, first_rid(number, 0), 1 << 20)
         wires = [memory_wire(f"output{one}", Text, high_water_mark=high_water_mark) for one in range(outputs)]
         self.from_outputs = [outbox for outbox, _ in wires]
         self.texts = [inbox for _, inbox in wires]

@@ -40,7 +40,20 @@ def test_release(tmp_path: Path) -> None:
     with socket.socket(socket.AF_UNIX) as client:
         client.connect(str(tmp_path / "http"))
     bound.close()
-    assert not (tmp_path / "http").exists()
+
+
+def test_withdraw(tmp_path: Path) -> None:
+    """A server that ends leaves its path to the next one, which keeps it."""
+    path = tmp_path / "http"
+    first = listener.bind(config(unix_socket=str(path)))
+    first.withdraw()
+    second = listener.bind(config(unix_socket=str(path)))
+    first.withdraw()
+    first.close()
+    with socket.socket(socket.AF_UNIX) as client:
+        client.connect(str(path))
+    second.close()
+    assert not path.exists()
 
 
 def test_ipv6() -> None:

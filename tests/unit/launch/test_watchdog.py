@@ -17,7 +17,8 @@ CONFIG = Config(
 def watched(seen: Iterable[Signs], config: Config = CONFIG, every_s: float = 1) -> list[str]:
     """What a watchdog says at each of many looks at one process."""
     watchdog = Watchdog(config)
-    return [watchdog.look(at * every_s, {"executor0": signs}).get("executor0", "") for at, signs in enumerate(seen)]
+    looks = [watchdog.look(at * every_s, {"executor0": signs}) for at, signs in enumerate(seen)]
+    return [hangs["executor0"].cause if hangs else "" for hangs in looks]
 
 
 def first_verdict(seen: Iterable[Signs]) -> tuple[int, str]:
@@ -90,6 +91,13 @@ def test_who_was_away_blames_nobody(gap_s: float, before: int) -> None:
     back_s = before + gap_s
     assert not any(watchdog.look(back_s + at, signs) for at in range(11))
     assert watchdog.look(back_s + 11, signs)
+
+
+def test_how_long() -> None:
+    """A hang tells how long it has been one."""
+    watchdog = Watchdog(CONFIG)
+    looks = [watchdog.look(at, {"a0": Signs(1, True, min(at, 20))}) for at in range(40)]
+    assert [look["a0"].seconds for look in looks if look] == [*range(11, 20)]
 
 
 def test_each_by_itself() -> None:

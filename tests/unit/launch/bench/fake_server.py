@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import threading
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
@@ -18,13 +18,16 @@ INPUT_TOKENS = 7
 class FakeServer:
     """`bodies` are the requests that came; `most_open` is how many of them were open at the same time.
 
-    Requests whose number is in `fail`, `cut` or `mute` get a 500, end without [DONE], or have no usage.
+    Requests whose number is in `fail`, `cut` or `mute` get a 500, end without [DONE], or have no usage; those in `full`
+    and `rude` get a 429, with and without a time to come back.
     """
 
     url: str = ""
     fail: frozenset[int] = frozenset()
     cut: frozenset[int] = frozenset()
     mute: frozenset[int] = frozenset()
+    full: frozenset[int] = frozenset()
+    rude: frozenset[int] = frozenset()
     bodies: list[dict[str, Any]] = field(default_factory=list)
     keys: list[str | None] = field(default_factory=list)
     most_open: int = 0
@@ -53,19 +56,23 @@ class Handler(BaseHTTPRequestHandler):
             fake.most_open = max(fake.most_open, fake.open)
         if number in fake.fail:
             self._whole({"error": {"message": "out of fuel"}}, 500)
+        elif number in fake.full | fake.rude:
+            self._whole({"error": {"message": f"{number} wait"}}, 429, number in fake.full)
         else:
-            self._stream(number, body["max_tokens"])
+            with suppress(ConnectionError):  # the client has gone
+                self._stream(number, body["max_tokens"])
 
     def _stream(self, number: int, tokens: int) -> None:
         self.send_response(200)
         self.end_headers()
         for _ in range(tokens):
-            self._event({"choices": [{"text": " a", "finish_reason": None}]})
+            self._event({"choices": [{"index": 0, "text": " a", "finish_reason": None}]})
             if number in self.fake.cut:
                 return
-        self._event({"choices": [{"text": "", "finish_reason": "length"}]})
+        self._event({"choices": [{"index": 0, "text": "", "finish_reason": "length"}]})
         if number not in self.fake.mute:
-            self._event({"choices": [], "usage": {"prompt_tokens": INPUT_TOKENS, "completion_tokens": tokens}})
+            usage = {"prompt_tokens": INPUT_TOKENS, "completion_tokens": tokens}
+            self._event({"choices": [], "usage": usage | {"prompt_tokens_details": {"cached_tokens": 0}}})
         with self.fake.lock:  # before the client knows that it may send the next
             self.fake.open -= 1
         self.wfile.write(b"data: [DONE]\n\n")
@@ -73,9 +80,11 @@ class Handler(BaseHTTPRequestHandler):
     def _event(self, event: object) -> None:
         self.wfile.write(b"data: " + json.dumps(event).encode() + b"\n\n")
 
-    def _whole(self, content: object, status: int = 200) -> None:
+    def _whole(self, content: object, status: int = 200, come_back: bool = False) -> None:
         text = json.dumps(content).encode()
         self.send_response(status)
+        if come_back:
+            self.send_header("Retry-After", "1")
         self.send_header("Content-Length", str(len(text)))
         self.end_headers()
         self.wfile.write(text)

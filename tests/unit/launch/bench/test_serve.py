@@ -8,13 +8,15 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from rich.console import Console
 
 from fourstroke.common.errors import ConfigError, ServerError
 from fourstroke.launch.bench.clients import Clients
 from fourstroke.launch.bench.load import Load, Target
-from fourstroke.launch.bench.options import split_arguments
 from fourstroke.launch.bench.prompts import Prompts
 from fourstroke.launch.bench.record import Record
+from fourstroke.launch.bench.report import Run, as_table
+from fourstroke.launch.bench.summary import Limits, Summary, as_fields, summarise_load
 from fourstroke.launch.cli import run
 
 from .fake_server import INPUT_TOKENS, MODEL, fake_server
@@ -87,6 +89,27 @@ def test_errors_are_counted(clients: Clients) -> None:
     assert len(records) == 7 and len(causes) == 2
     assert causes[0].startswith("HTTP 500") and "out of fuel" in causes[0]
     assert causes[1] == "the answer broke off"
+
+
+def test_refused_requests_are_no_failures(clients: Clients) -> None:
+    """A 429 that says when to come back is a refusal, with its own times; one that does not is a failure."""
+    asked = load(concurrency=0, rate=200.0)
+    with fake_server(full=frozenset({1, 2, 3}), rude=frozenset({4})) as server:
+        records = list(clients.run(Target("t", server.url, MODEL), asked))
+    found = summarise_load(asked, records, Limits())
+    assert (found.requests, found.refused, found.failed, found.output_tokens) == (7, 3, 1, 15)
+    (cause,) = found.errors
+    assert cause.startswith("HTTP 429") and "4 wait" in cause
+    assert found.refusal.p50 > 0
+    again = Summary.of_fields(json.loads(json.dumps(as_fields(found))))
+    assert again == found
+    fields = as_fields(found)
+    del fields["refusal"], fields["refused"]
+    assert Summary.of_fields(fields).refused == 0, "a file of before"
+    console = Console(width=200)
+    with console.capture() as captured:
+        console.print(as_table(Run("n", "m", "asked", (found,)), False))
+    assert "until refused" in captured.get()
 
 
 def test_a_server_that_does_not_count(clients: Clients) -> None:
@@ -175,20 +198,3 @@ def test_a_missing_package(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("fourstroke.launch.bench.clients.find_spec", lambda _: None)
     with pytest.raises(ConfigError, match=r"aiohttp.*fourstroke\[bench\]"):
         Clients(1)
-
-
-@pytest.mark.parametrize(
-    "line, own, of_server",
-    [
-        ("bench serve --json f -- --model x -- y", "bench serve --json f", "--model x -- y"),
-        ("bench executor --", "bench executor", ""),
-        ("bench http -- --model x", "bench http", "--model x"),
-        ("bench served -- --model x", "bench served", "--model x"),
-        ("bench compare f", "bench compare f", ""),
-        ("generate -- --model", "generate -- --model", ""),
-        ("bench", "bench", ""),
-    ],
-)
-def test_flags_of_the_server(line: str, own: str, of_server: str) -> None:
-    """What stands after the first -- is the server's where one is started, and elsewhere argparse's business."""
-    assert split_arguments(line.split()) == (own.split(), of_server.split())

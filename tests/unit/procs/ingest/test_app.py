@@ -391,6 +391,31 @@ def test_queue_is_full(tmp_path: Path) -> None:
     asyncio.run(run())
 
 
+@PATHS
+def test_refused_before_tokenising(tmp_path: Path, path: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Who is refused because the queue is full costs no tokenising and no prompt ring; the next is served at once."""
+    around = Surroundings(tmp_path / "model", max_queue=1, max_num_seqs=1)
+    around.engine.by_hand = True
+    prompts, body, tokenised = around.service.prompts, {**HI[path], "max_tokens": 3}, []
+    for name in ("of_text", "of_messages"):
+        encode = getattr(prompts, name)
+        monkeypatch.setattr(prompts, name, lambda *args, encode=encode: (tokenised.append(args), encode(*args))[1])
+
+    async def run() -> None:
+        waiting = [asyncio.create_task(around.post(path, body)) for _ in range(2)]
+        await around.engine.until(2, around.engine.rids)
+        answers = await asyncio.gather(*(around.post(path, body) for _ in range(20)))
+        assert [answer.status_code for answer in answers] == [429] * 20
+        assert len(tokenised) == len(around.engine.submits) == 2
+        for rid in around.engine.rids:
+            around.engine.end(rid, Finish.LENGTH)
+        await asyncio.gather(*waiting)
+        around.engine.by_hand = False
+        assert (await around.post(path, body)).status_code == 200
+
+    asyncio.run(run())
+
+
 async def _get(around: Surroundings, path: str, method: str = "GET", **headers: str) -> httpx.Response:
     async with around.client() as client:
         return await client.request(method, path, headers=headers)
