@@ -23,7 +23,7 @@ COMPLETIONS, CHAT = "/v1/completions", "/v1/chat/completions"
 
 WHOLE: list[tuple[str, dict[str, Any]]] = [
     (COMPLETIONS, {"prompt": "The capital of France is", "temperature": 0, "logprobs": 2}),
-    (COMPLETIONS, {"prompt": ["1, 2, 3, 4, 5, ", "Once upon"], "seed": 2, "n": 2, "presence_penalty": 0.5}),
+    (COMPLETIONS, {"prompt": "1, 2, 3, 4, 5, ", "seed": 2, "n": 2, "presence_penalty": 0.5}),
     (COMPLETIONS, {"prompt": "A cat, as JSON:", "temperature": 0, "structured_outputs": {"json": CAT}}),
     (COMPLETIONS, {"prompt": "def fibonacci(n):", "seed": 5, "echo": True, "logprobs": 1, "min_tokens": 20}),
 ]
@@ -36,12 +36,13 @@ STREAMED: list[tuple[str, dict[str, Any]]] = [
         "response_format": {"type": "json_schema", "json_schema": {"name": "cat", "schema": CAT}},
     }),
 ]  # fmt: skip
-MAX_TOKENS = 32
+MAX_TOKENS = 24
 
 
 @pytest.fixture(scope="module")
 def server() -> Iterator[Server]:
-    with start_server("--dtype=float32", "--kv-events", "--max-restarts=100") as server:
+    events = ["--kv-events", "--kv-events-endpoint=tcp://127.0.0.1:0", "--kv-events-replay-endpoint=tcp://127.0.0.1:0"]
+    with start_server("--dtype=float32", "--max-restarts=100", *events) as server:
         server.wait_ready()
         yield server
 
@@ -50,7 +51,7 @@ class Answers:
     """What a run of all requests has given."""
 
     def __init__(self, server: Server, salt: str) -> None:
-        """`salt` keeps what another run has cached out of this one."""
+        """`salt` keeps what another run has cached out of this one; and no request shares a prefix with another."""
         self._salt = salt
         self._client = httpx.AsyncClient(base_url=server.url, timeout=120)
         self._begun = [asyncio.Event() for _ in STREAMED]
@@ -58,7 +59,7 @@ class Answers:
     async def take(self, killed: int | None = None) -> list[Any]:
         """All answers, without ids and times, or what befell the connection; a process is killed meanwhile."""
         async with self._client:
-            asking = [asyncio.create_task(self._whole(*one)) for one in WHOLE]
+            asking = [asyncio.create_task(self._whole(path, fields)) for path, fields in WHOLE]
             asking += [asyncio.create_task(self._streamed(at, *one)) for at, one in enumerate(STREAMED)]
             for begun in self._begun:
                 await begun.wait()
@@ -68,7 +69,7 @@ class Answers:
             return await asyncio.gather(*asking, return_exceptions=True)
 
     def _body(self, fields: dict[str, Any]) -> dict[str, Any]:
-        return {"max_tokens": MAX_TOKENS, "cache_salt": self._salt, **fields}
+        return {"max_tokens": MAX_TOKENS, "cache_salt": f"{self._salt} {fields}", **fields}
 
     async def _whole(self, path: str, fields: dict[str, Any]) -> Any:
         response = await self._client.post(path, json=self._body(fields))
@@ -90,7 +91,7 @@ class Answers:
                     found[2:] = choice["finish_reason"] or found[2], choice.get("stop_reason") or found[3]
                     if found[0]:
                         self._begun[at].set()
-        return [[text, _joined(scored), *ends] for text, scored, *ends in joined.values()], usage
+        return [[text, _joined(scored), *ends] for _, (text, scored, *ends) in sorted(joined.items())], usage
 
 
 async def _chunks(response: httpx.Response) -> AsyncIterator[Any]:
@@ -141,7 +142,10 @@ def test_requests_outlive_a_process(server: Server, undisturbed: list[Any], role
 
 
 def test_an_ingest_takes_its_connections_with_it(server: Server, undisturbed: list[Any]) -> None:
-    """Nobody else does anything for them any more, and the next request is answered by the next ingest."""
+    """Nobody else does anything for them any more, and the next request is answered by the next ingest.
+
+    Its gauges tell of its own requests.
+    """
     answers = asyncio.run(Answers(server, "ingest").take(server.children()["ingest"]))
     assert all(isinstance(answer, httpx.TransportError) for answer in answers), answers
     again = asyncio.run(Answers(server, "again").take())
@@ -149,4 +153,6 @@ def test_an_ingest_takes_its_connections_with_it(server: Server, undisturbed: li
         assert same(answer, expected), (answer, expected)
     for name in ("requests_running", "requests_waiting"):
         wait_metric(server.url, name, "scheduler0", lambda requests: requests == 0)
+    for name in ("requests_live", "requests_admitted", "prompt_ring_tokens"):
+        wait_metric(server.url, name, "ingest0", lambda waiting: waiting == 0)
     assert get(server.url + "/health")[0] == 200

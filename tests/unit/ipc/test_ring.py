@@ -142,11 +142,14 @@ def test_new_reader_goes_on():
     assert TokenRing(memory).take(3, 2).tolist() == [3, 4]
 
 
-def test_forget():
-    """A reader that takes the place of another has all the room, and gets nothing that was meant for the one before."""
-    writer, reader = both_ends(8)
+@pytest.mark.parametrize("at", [0, 1], ids=["writer", "reader"])
+def test_forget(at):
+    """A process that takes the place of another at either end has all the room, and nobody gets what was written for
+    or by the one before.
+    """
+    writer, reader = ends = both_ends(8)
     old = writer.write(run(0, 5))
-    reader.forget()
+    ends[at].forget()
     assert writer.used == 0
     new = writer.write(run(5, 6))
     with pytest.raises(BadMessage):

@@ -20,7 +20,7 @@ from fourstroke.ipc.logprobs import Words, pack
 from fourstroke.ipc.messages import NO_LOGPROBS, Abort, Ending, ResetCache, Submit, Text, Ticket
 from fourstroke.ipc.request_ids import first_rid, output_of
 from fourstroke.ipc.ring import TokenRing, ring_bytes
-from fourstroke.ipc.wire import Inbox, Lives, Outbox, memory_wire
+from fourstroke.ipc.wire import Inbox, Lives, Outbox, Socket, memory_wire
 from fourstroke.procs.ingest.lives import LivesWatch
 from fourstroke.procs.ingest.router import Router
 from fourstroke.procs.ingest.submit import Submitter
@@ -136,9 +136,10 @@ class World:
         for row in self.board.of_role("scheduler"):
             row.enter(State.READY)
             ring = TokenRing(bytearray(ring_bytes(RING_TOKENS)))
-            way, inbox = _wire(row)
-            ways.append(Submitter("ingest0", ring, way, lambda: None, lambda: self.now_s))
-            self.engines.append(Engine(row, ring, inbox))
+            wire, _ = memory_wire("scheduler")
+            outbox = Outbox(wire.socket, "scheduler", _lives_of(row))
+            ways.append(Submitter("ingest0", ring, outbox, lambda: None, lambda: self.now_s))
+            self.engines.append(Engine(row, ring, _read(wire.socket, 0)))
         self.outputs = [Output(row, [deque() for _ in self.engines]) for row in self.board.of_role("output")]
         watch = LivesWatch(self.board.of_role("scheduler"), self.board.of_role("output"))
         self.router = Router(ways, ready=lambda engine: self.engines[engine].alive)
@@ -231,11 +232,13 @@ class World:
         self.outputs[at].requests.clear()
 
     def replace_engine(self, at: int) -> None:
-        """Another process takes the place of a scheduler; outputs forget what the one before has told them."""
+        """Another process takes the place of a scheduler."""
         engine = self.engines[at]
         if not engine.alive:
             engine.ring.forget()
-            engine.row.live(engine.row.life + 1)
+            life = engine.row.life + 1
+            engine.inbox = _read(engine.inbox.socket, life)
+            engine.row.live(life)
             engine.alive = True
 
     def replace_output(self, at: int) -> None:
@@ -269,22 +272,14 @@ class World:
         raise AssertionError(f"{len(self.table)} choices do not end")
 
 
-def _wire(row: Row) -> tuple[Outbox, Inbox]:
-    """The wire from ingest to a scheduler, whose life is on its row."""
-    sending, receiving = memory_wire("scheduler", Submit, Abort, ResetCache)
-    inbox = _LivingInbox(receiving.socket, "ingest0", Submit, Abort, ResetCache)
-    inbox.row = row
-    return Outbox(sending.socket, "scheduler", Lives(0, lambda: row.life)), inbox
+def _lives_of(peer: Row) -> Lives:
+    """Those of the wire to a process: ingest is in its first life."""
+    return Lives(0, lambda: peer.life)
 
 
-class _LivingInbox(Inbox):
-    """An inbox whose own life changes, where a new process would have opened a new one."""
-
-    row: Row
-
-    def drain(self, limit: int = 1024):  # type: ignore[no-untyped-def]
-        self._lives = Lives(self.row.life, lambda: 0)
-        return super().drain(limit)
+def _read(socket: Socket, life: int) -> Inbox:
+    """The end of the wire from ingest that a scheduler opens in one of its lives."""
+    return Inbox(socket, "ingest0", Submit, Abort, ResetCache, lives=Lives(life, lambda: 0))
 
 
 def _tell(output: Output, said: Said) -> Text:

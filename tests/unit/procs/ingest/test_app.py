@@ -245,6 +245,14 @@ def test_time_is_up_for_some_choices(around: Surroundings, streamed: bool) -> No
     assert sorted((choice["index"], choice["finish_reason"]) for choice in found) == [(0, "timeout"), (1, "timeout")]
 
 
+def test_output_is_no_longer_than_the_ring(tmp_path: Path) -> None:
+    """A request can be handed over again at any time: prompt and output fit into the ring, but for the last token."""
+    around = Surroundings(tmp_path / "model", ring_tokens=20)
+    assert post(around, COMPLETIONS, max_tokens=100).status_code == 200
+    (submit,) = around.engine.submits
+    assert submit.prompt_tokens + submit.limits.max_tokens - 1 == around.ring.capacity
+
+
 @pytest.mark.parametrize("streamed", [False, True])
 def test_time_is_up_while_the_ring_is_full(tmp_path: Path, streamed: bool) -> None:
     """A request that waits here for room in the ring gets its 504 in time, and the engine never hears of it."""

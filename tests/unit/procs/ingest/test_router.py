@@ -243,16 +243,15 @@ def test_what_was_lost() -> None:
     assert output == {choice.rid for choice in here[1:] + there if choice.rid % 2 == 1}
 
 
-def test_an_engine_that_was_replaced_has_no_prefixes() -> None:
-    """Its prompts may go anywhere then; those of the other engine still have their home."""
+@pytest.mark.parametrize("replaced", [0, 1])
+def test_an_engine_that_was_replaced_has_no_prefixes(replaced: int) -> None:
+    """What it had computed may go anywhere; what the other engine has computed still comes home."""
     world = World(2)
-    prompts = {number: prompt_of(number, 8) for number in range(2)}
-    for prompt in prompts.values():
-        world.end(world.submit(prompt))
-    world.router.lost(Replaced(frozenset({0}), frozenset(), 1))
-    assert world.place(prompts[1]) == 1
-    assert [world.place(prompt_of(9, 1)), world.place(prompts[0])] == [0, 0]
-    assert world.place(prompts[0]) == 0, "it has come home again"
+    prompt = prompt_of(1, 8)
+    world.end(world.submit(prompt))
+    assert [world.place([5] * 9, cached=False) for _ in range(2)] == [1, 0], "now they have equal work"
+    world.router.lost(Replaced(frozenset({replaced}), frozenset(), 1))
+    assert world.place(prompt) == 1 - replaced
 
 
 def test_work_that_is_left() -> None:
