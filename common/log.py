@@ -1,23 +1,38 @@
 """Log lines: one line an event, to standard error, with the time, the process and the level.
 
 A line cannot be forged: control characters in a message, which may come from a client, are shown
-escaped. Prompts and generated text are never logged.
+escaped, and the lines of a traceback are indented. Prompts and generated text are never logged.
 """
 
 import logging
 import sys
+from types import TracebackType
 
 _FORMAT = "%(asctime)s.%(msecs)03d %(levelname).1s {name}: %(message)s"
 _CONTROL = {code: f"\\x{code:02x}" for code in [*range(32), *range(127, 160)] if code != 9}
 _CONTROL |= {0x2028: "\\u2028", 0x2029: "\\u2029"}
 
 
+_INDENT = "    "
+
+_ErrorInfo = tuple[type[BaseException], BaseException, TracebackType | None] | tuple[None, None, None]
+
+
+def one_line(text: str) -> str:
+    """The text with its control characters escaped, so that it neither ends a line nor moves a cursor."""
+    return text.translate(_CONTROL)
+
+
 class _OneLine(logging.Formatter):
-    """Escapes control characters in the message; a traceback keeps its lines."""
+    """Escapes control characters in the message; a traceback keeps its lines, none of which looks like one of ours."""
 
     def formatMessage(self, record: logging.LogRecord) -> str:  # noqa: N802 (the name is logging's)
-        record.message = record.message.translate(_CONTROL)
+        record.message = one_line(record.message)
         return super().formatMessage(record)
+
+    def formatException(self, ei: _ErrorInfo) -> str:  # noqa: N802 (the name is logging's)
+        lines = super().formatException(ei).split("\n")
+        return "\n".join(_INDENT + one_line(line) for line in lines)
 
 
 def configure(name: str, level: str = "info") -> logging.Logger:

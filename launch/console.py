@@ -2,12 +2,14 @@
 
 import os
 
+from ..common.log import one_line
+
 STDOUT, STDERR = 1, 2
 
 
 def say(line: str) -> None:
-    """A line on standard error."""
-    write_line(STDERR, line.encode(errors="backslashreplace"))
+    """A line on standard error, and only one: what died may have died of a client's words."""
+    write_line(STDERR, one_line(line).encode(errors="backslashreplace"))
 
 
 def announce(line: str) -> None:

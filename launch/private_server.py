@@ -14,6 +14,7 @@ import sys
 import threading
 from collections import deque
 from contextlib import ExitStack
+from typing import TextIO
 
 from ..common.errors import ConfigError, ServerError
 from ..ipc.segment import owner_tag
@@ -30,15 +31,17 @@ _numbers = itertools.count()
 class PrivateServer:
     """Starts a server with these flags of `fourstroke serve` and waits until it is ready.
 
-    Raises ConfigError or ServerError with the launcher's last line if it does not get ready.
+    What it writes to standard error goes to `log`, if there is one. Raises ConfigError or ServerError with the
+    launcher's last line if it does not get ready.
     """
 
-    def __init__(self, flags: list[str]) -> None:
+    def __init__(self, flags: list[str], log: TextIO | None = None) -> None:
         self._folder = make_socket_folder(f"{owner_tag()}.llm{next(_numbers)}")
         path = self._folder / "http"
         self.url = f"unix:{path}"
         self._owner_pid = os.getpid()
         self._tail: deque[str] = deque(maxlen=_TAIL_LINES)
+        self._log = log
         self._process = subprocess.Popen(
             [sys.executable, "-P", "-m", "fourstroke", "serve", f"--unix-socket={path}", "--stop-on-eof=0", *flags],
             stdin=subprocess.PIPE,
@@ -66,6 +69,8 @@ class PrivateServer:
         assert self._process.stderr is not None
         for line in self._process.stderr:
             self._tail.append(line.rstrip())
+            if self._log is not None:
+                self._log.write(line)
 
     def _await_ready(self) -> None:
         assert self._process.stdout is not None

@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import random
 import signal
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from typing import TypeVar
+
+_T = TypeVar("_T")
 
 KILL, STOP = signal.SIGKILL, signal.SIGSTOP
 """The two blows: a death, and a process that is there and does nothing any more."""
 
-_SHARE_OF_STOPS = 0.25
-"""Rarer than kills: a stop takes as long as the server takes to notice."""
+_KINDS = (KILL, KILL, KILL, STOP)
+"""What each four blows are, in random order. A stop takes as long as the server takes to notice."""
 
 _JITTER = 0.5
 """A blow may come so much of the time to the next one late: not in step with anything."""
@@ -34,13 +37,15 @@ def plan_blows(names: Sequence[str], seconds: float, every_s: float, seed: int) 
     if not names:
         raise ValueError("nobody to hit")
     dice = random.Random(seed)
-    blows: list[Blow] = []
-    bag: list[str] = []
-    for number in range(1, int(seconds / every_s) + 1):
-        bag = bag or dice.sample(names, len(names))
-        kind = STOP if dice.random() < _SHARE_OF_STOPS else KILL
-        blows.append(Blow((number - 1 + _JITTER * dice.random()) * every_s, bag.pop(), kind))
-    return blows
+    victims, kinds = _in_turns(names, dice), _in_turns(_KINDS, dice)
+    times = ((number + _JITTER * dice.random()) * every_s for number in range(int(seconds / every_s)))
+    return [Blow(at_s, next(victims), next(kinds)) for at_s in times]
+
+
+def _in_turns(things: Sequence[_T], dice: random.Random) -> Iterator[_T]:
+    """All of them in random order, and again in another."""
+    while True:
+        yield from dice.sample(things, len(things))
 
 
 @dataclass(frozen=True, slots=True)

@@ -83,7 +83,7 @@ class Books:
         descriptors, rss = {}, {}
         pids = {SUPERVISOR: self._pid} | {name: self.life(name).pid for name in self.names}
         for name, pid in pids.items():
-            with suppress(psutil.NoSuchProcess):
+            with suppress(psutil.NoSuchProcess):  # it died just now
                 process = psutil.Process(pid)
                 descriptors[name], rss[name] = process.num_fds(), process.memory_info().rss
         segments = {path.name: path.stat().st_size for path in FOLDER.glob(f"{owned_name(self._owner)}.*")}
@@ -97,9 +97,9 @@ def leaks(before: Holdings, after: Holdings) -> list[str]:
         changed = sorted(set(before.segments.items()) ^ set(after.segments.items()))
         found.append(f"shared memory is not what it was: {changed}")
     for name, count in after.descriptors.items():
-        if count > before.descriptors[name]:
-            found.append(f"{name} has {count} open files instead of {before.descriptors[name]}")
+        if count > before.descriptors.get(name, 0):
+            found.append(f"{name} has {count} open files instead of {before.descriptors.get(name, 0)}")
     for name, size in after.rss.items():
-        if size > before.rss[name] * _RSS_MAY_GROW_BY + _RSS_MAY_GROW_BYTES:
-            found.append(f"{name} holds {size >> 20} MiB instead of {before.rss[name] >> 20}")
+        if size > before.rss.get(name, 0) * _RSS_MAY_GROW_BY + _RSS_MAY_GROW_BYTES:
+            found.append(f"{name} holds {size >> 20} MiB instead of {before.rss.get(name, 0) >> 20}")
     return found

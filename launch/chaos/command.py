@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import argparse
-from collections.abc import Callable, Sequence
-from contextlib import closing
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import closing, contextmanager
 from pathlib import Path
+from typing import TextIO
 
 from ...common.config import Config
 from ...common.errors import TargetMissed
@@ -16,7 +17,7 @@ from ..topology import build
 from .report import Found, as_json, as_table, trends_table
 from .trial import Order, run_trial
 
-OWN_FLAGS = ("--dtype=float32", "--max-model-len=1024", "--num-blocks=256")
+OWN_FLAGS = ("--dtype=float32", "--max-model-len=1024", "--num-blocks=256", "--max-restarts=1000000")
 """Of a server that is to be hit: texts that do not depend on the batch, and a KV cache that is soon full."""
 
 _SHOWN_WRONGS = 20
@@ -30,9 +31,18 @@ def chaos(namespace: argparse.Namespace, flags: Sequence[str], configure: Callab
     order = _order(namespace)
     own = [*OWN_FLAGS, *flags]
     names = build(configure(own), usable_cores()).board
-    with closing(PrivateServer(own)) as server:
+    with _log(namespace.log) as log, closing(PrivateServer(own, log)) as server:
         found = run_trial(server, names, order)
     _tell(found, order, namespace.json)
+
+
+@contextmanager
+def _log(path: Path | None) -> Iterator[TextIO | None]:
+    if path is None:
+        yield None
+        return
+    with path.open("w", buffering=1) as log:
+        yield log
 
 
 def _order(namespace: argparse.Namespace) -> Order:

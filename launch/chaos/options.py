@@ -44,3 +44,4 @@ def add_chaos(commands: Any) -> None:
         help="no blows, so many minutes of load instead: memory and descriptors must stay flat",
     )
     parser.add_argument("--json", type=Path, metavar="FILE", help="write all that was found to this file, too")
+    parser.add_argument("--log", type=Path, metavar="FILE", help="write down what the server says")

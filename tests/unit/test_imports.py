@@ -12,6 +12,8 @@ from collections.abc import Iterator
 from graphlib import CycleError, TopologicalSorter
 from pathlib import Path
 
+import pytest
+
 import fourstroke
 
 ROOT = Path(fourstroke.__file__).parent
@@ -47,8 +49,10 @@ PACKAGE_RULES = {
 FREE_OF_PACKAGES = {"common": {"numpy"}, "ipc": {"numpy", "msgpack", "zmq", "cbor2"}}
 """Parts that may import these packages and otherwise only the standard library."""
 
-FORBIDDEN_PACKAGES = {"pickle", "cPickle", "dill", "cloudpickle", "shelve", "marshal"}
+FORBIDDEN_PACKAGES = {"pickle", "cPickle", "dill", "cloudpickle", "joblib", "shelve", "marshal", "yaml"}
 FORBIDDEN_CALLS = {"eval", "exec", "__import__"}
+FORBIDDEN_METHODS = {("torch", "load"), ("np", "load"), ("os", "system"), ("os", "popen"), ("tempfile", "mktemp")}
+FORBIDDEN_KEYWORDS = {("shell", True), ("trust_remote_code", True), ("allow_pickle", True), ("weights_only", False)}
 
 
 def sources() -> dict[str, Path]:
@@ -166,21 +170,53 @@ def test_relative_inside() -> None:
     assert wrong == []
 
 
+def calls() -> Iterator[tuple[str, ast.Call]]:
+    """Every call in the source, with where it stands."""
+    for name, tree in TREES.items():
+        for node in ast.walk(tree):
+            if isinstance(node, ast.Call):
+                yield f"{name}:{node.lineno}", node
+
+
 def test_nothing_is_executed_from_data() -> None:
-    """No pickle, eval or exec, under any name of theirs."""
+    """No pickle, in whatever package or file; no eval, exec or shell; no code that comes with a model."""
     wrong = [
         f"{name}: {target}"
         for name in MODULES
         for target in imported(name)
         if target.split(".")[0] in FORBIDDEN_PACKAGES
     ]
-    wrong += [
-        f"{name}:{node.lineno}: {node.func.id}"
-        for name, tree in TREES.items()
-        for node in ast.walk(tree)
-        if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id in FORBIDDEN_CALLS
-    ]
+    wrong += [where for where, call in calls() if _executes(call)]
     assert wrong == []
+
+
+def _executes(call: ast.Call) -> bool:
+    match call.func:
+        case ast.Name(id=name) if name in FORBIDDEN_CALLS:
+            return True
+        case ast.Attribute(value=ast.Name(id=module), attr=name) if (module, name) in FORBIDDEN_METHODS:
+            return True
+    keywords = {(word.arg, word.value.value) for word in call.keywords if isinstance(word.value, ast.Constant)}
+    return bool(keywords & FORBIDDEN_KEYWORDS)
+
+
+@pytest.mark.parametrize(
+    "source, executes",
+    [
+        ("eval(x)", True),
+        ("torch.load(f)", True),
+        ("run(x, shell=True)", True),
+        ("np.load(f, allow_pickle=True)", True),
+        ("model.eval()", False),
+        ("run(x, shell=False)", False),
+        ("json.load(f)", False),
+    ],
+)
+def test_what_executes(source: str, executes: bool) -> None:
+    """The rule above tells these apart."""
+    (statement,) = ast.parse(source).body
+    assert isinstance(statement, ast.Expr) and isinstance(statement.value, ast.Call)
+    assert _executes(statement.value) is executes
 
 
 def test_every_package_is_installed() -> None:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import hashlib
 import os
 import shutil
+import stat
 import subprocess
 import tempfile
 from dataclasses import dataclass
@@ -66,9 +67,18 @@ def built_library(cache: Path, extra: tuple[str, ...] = ()) -> Path:
         path = cache / f"kernels-{_fingerprint(compiler, extra)}.so"
         if not path.exists():
             _build(compiler, extra, path)
+        _check_owner(path.parent)
+        _check_owner(path)
     except OSError as error:  # the folder, the disk, or a compiler that was there a moment ago
         raise ResourceError(f"the kernels cannot be built in {cache}: {error}") from None
     return path
+
+
+def _check_owner(path: Path) -> None:
+    """Raise ResourceError for what somebody else could have written: it would run in this process."""
+    status = path.stat()
+    if status.st_uid not in (0, os.geteuid()) or status.st_mode & stat.S_IWOTH:
+        raise ResourceError(f"{path} can be written by other users, so nothing of it is run")
 
 
 def _fingerprint(compiler: Compiler, extra: tuple[str, ...]) -> str:
@@ -90,7 +100,7 @@ def _processor() -> str:
 def _build(compiler: Compiler, extra: tuple[str, ...], path: Path) -> None:
     """Several processes may do this at once: each builds its own file, and the last one's stays."""
     sources = sorted(map(str, SOURCES.glob("*.c")))
-    path.parent.mkdir(parents=True, exist_ok=True)
+    path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
     handle, unfinished = tempfile.mkstemp(suffix=".so", dir=path.parent)
     os.close(handle)
     command = [compiler.path, *_FLAGS, *extra, "-o", unfinished, *sources, "-lm"]

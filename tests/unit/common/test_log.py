@@ -50,15 +50,18 @@ def test_escapes(text, shown):
     assert line(text).endswith(f"I ingest0: model {shown}")
 
 
-def test_traceback_keeps_its_lines():
-    """The lines of a traceback are not escaped."""
+def test_a_traceback_forges_nothing():
+    """Its lines are kept, indented and escaped: not even the message of an error looks like a line of the log."""
     configure("ingest0")
     try:
-        raise ValueError("cause")
+        raise ValueError("cause\n12:00:00.000 I ingest0: forged \x1b[2J")
     except ValueError as error:
         info = (type(error), error, error.__traceback__)
     record = logging.LogRecord("fourstroke", logging.ERROR, __file__, 1, "it failed", (), info)
-    assert logging.getLogger().handlers[0].format(record).splitlines()[-1] == "ValueError: cause"
+    first, *rest = logging.getLogger().handlers[0].format(record).splitlines()
+    assert first.endswith("E ingest0: it failed")
+    assert rest[-2:] == ["    ValueError: cause", r"    12:00:00.000 I ingest0: forged \x1b[2J"]
+    assert all(line.startswith("    ") for line in rest)
 
 
 def test_level():

@@ -24,9 +24,9 @@ def test_a_plan(seed: int, seconds: float, every_s: float) -> None:
 
 
 def test_seeds_differ() -> None:
-    """In a long plan there are both kinds of blows, and another seed makes another one."""
+    """A quarter of the blows are stops, and another seed makes another plan."""
     blows = plan_blows(NAMES, 100, 1, 0)
-    assert {blow.signal for blow in blows} == {KILL, STOP}
+    assert [blow.signal for blow in blows].count(STOP) == 25
     assert blows != plan_blows(NAMES, 100, 1, 1)
 
 

@@ -86,7 +86,7 @@ def test_blows_are_struck(replacing: Replacing) -> None:
 def test_who_does_not_come_back(replacing: Replacing) -> None:
     """Is a recovery without an end; a second blow for it is never struck, and the others are."""
     replacing.replaces = False
-    found = strike_all(Books(os.getpid(), NAMES), BLOWS, 0.1, 0.1, replacing.look)
+    found = strike_all(Books(os.getpid(), NAMES), BLOWS, 0.1, 1, replacing.look)
     assert sorted(one.blow.name for one in found) == ["executor0", "scheduler0"]
     assert all(one.took_s is None for one in found)
 

@@ -56,6 +56,18 @@ def test_a_library_is_built_once(compilers: Compilers, tmp_path: Path) -> None:
     assert list(cache.iterdir()) == [path] and path.read_text() == "library\n"
 
 
+@pytest.mark.parametrize("which", ["folder", "library"])
+def test_what_others_can_write_is_not_run(compilers: Compilers, tmp_path: Path, which: str) -> None:
+    """Neither a library that anybody could have put there, nor one that anybody could replace."""
+    compilers.add_good()
+    cache = tmp_path / "cache"
+    path = built_library(cache)
+    assert cache.stat().st_mode & 0o777 == 0o700
+    (cache if which == "folder" else path).chmod(0o777)
+    with pytest.raises(ResourceError, match="written by other users"):
+        built_library(cache)
+
+
 def test_what_decides_gives_another_file(compilers: Compilers, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A flag, the processor, the compiler's version and the sources each have a library of their own."""
     compilers.add_good()
