@@ -111,6 +111,7 @@ COLUMNS: dict[str, tuple[Column, ...]] = {
         Column("kv_event_replay_port", "info", "The port at which missed ones are had"),
         Column("kv_event_taken", "info", "Batches taken from the scheduler"),
         Column("kv_event_wishes", "info", "Times that it has wished to be told the whole cache again"),
+        Column("kv_event_gaps", "counter", "Times that a batch of the scheduler was missing or made no sense"),
         Column("kv_event_batches", "counter", "Batches of KV events numbered"),
         Column("kv_event_events", "counter", "KV events in these batches"),
         Column("kv_event_bytes", "counter", "Bytes of these batches"),
