@@ -2,8 +2,8 @@
 
 A batch has its number before anything can go wrong with it: what a subscriber misses he sees as a gap. Sending never
 waits. The first batch that cannot be encoded is sent empty, and everything is wished for again; what cannot be encoded
-from then on is left out. Where nothing happens for a while an empty batch tells that the stream lives, and late joiners that they have
-missed something.
+from then on is left out. Where nothing happens for a while an empty batch tells that the stream lives, and late
+joiners that they have missed something.
 """
 
 from __future__ import annotations
