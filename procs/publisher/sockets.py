@@ -9,6 +9,7 @@ import zmq
 
 from ...common.endpoints import port_of
 from ...common.errors import ResourceError
+from ...ipc.keep_alive import keep_alive
 from ...ipc.replay import live_frames
 from .replays import Message, ReaderGone
 
@@ -24,6 +25,7 @@ _LARGE = 1 << 16
 
 
 def _bind(socket: zmq.Socket[bytes], what: str, endpoint: str) -> None:
+    keep_alive(socket)
     try:
         socket.bind(endpoint)
     except zmq.ZMQError as error:
