@@ -98,7 +98,7 @@ class Announcer:
         if self.incarnation and self.waiting <= self._capacity // 2:
             bulletin.start_over()
             self._stale = False
-            self._session, self._number = time.monotonic_ns(), 0
+            self._session, self._number = time.monotonic_ns(), 0  # the machine's clock: it rises from life to life, too
             self._row.add("kv_event_resyncs")
         else:
             self._count_drop(bulletin)

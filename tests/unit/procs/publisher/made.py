@@ -66,9 +66,10 @@ class Made:
         encode=encode_batch,
         live=None,
         router=None,
+        now=100.0,
         **stream,
     ):
-        self.now, self.tick_s = 100.0, 0.0
+        self.now, self.tick_s = now, 0.0
         self.row, self.live, self.router = row_of_a_publisher(), live or Live(), router or Router(room)
         self.history = History(capacity, 0, form)
         self.stream = Stream(

@@ -65,7 +65,7 @@ def test_frames_that_are_no_batch():
     made = Turning()
     made.send(1, 0, CLEARED)
     made.turn.run()
-    made.outbox.socket.send(b"\0" * 12)
+    made.outbox.socket.send(b"\0" * 9)
     made.turn.run()
     assert (made.row["kv_event_taken"], made.row["kv_event_wishes"], made.row["kv_event_gaps"]) == (2, 1, 1)
     made.turn.run()
