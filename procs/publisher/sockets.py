@@ -11,7 +11,8 @@ from ...common.endpoints import port_of
 from ...common.errors import ResourceError
 from ...ipc.keep_alive import keep_alive
 from ...ipc.replay import live_frames
-from .replays import Message, ReaderGone
+from .answers import Message
+from .replays import ReaderGone
 
 LAST_WORDS_MS = 1000
 """So long what was published may still be on its way when the publisher ends."""

@@ -8,8 +8,9 @@ from fourstroke.ipc.board import Board, board_bytes
 from fourstroke.ipc.event_codec import decode_batch, encode_batch
 from fourstroke.ipc.replay import read_answer, request_frames
 from fourstroke.ipc.shadow import Shadow
+from fourstroke.procs.publisher.answers import Message
 from fourstroke.procs.publisher.history import History
-from fourstroke.procs.publisher.replays import Message, ReaderGone, Replays
+from fourstroke.procs.publisher.replays import ReaderGone, Replays
 from fourstroke.procs.publisher.stream import Stream
 
 
