@@ -131,11 +131,12 @@ class KvIndex:
         path = self._adapter_paths.get(block.adapter or "", "")
         named = block.adapter is not None and block.keys[0] == block.adapter
         first: Keys = [("lora", block.adapter or "", path)] if named else []
-        bare = first + [_tagged(key) for key in block.keys[named:]]
-        plain: Keys = [
-            ("cache_salt", key[1].removeprefix(DYNAMO_SALT_PREFIX)) if key[0] == "cache_salt" else key for key in bare
-        ]
-        return [plain] if plain == bare else [plain, bare]
+        told = block.keys[named:]
+        return [first + [_tagged(key) for key in keys] for keys in dict.fromkeys((tuple(map(_bare, told)), told))]
+
+
+def _bare(key: PublishedKey) -> PublishedKey:
+    return key.removeprefix(DYNAMO_SALT_PREFIX) if isinstance(key, str) else key
 
 
 def _told_as(salt: str | None) -> tuple[tuple[str, ...], ...]:
