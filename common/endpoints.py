@@ -1,16 +1,20 @@
 """ZeroMQ endpoints of several ranks: where each one is, whether two ranges overlap, and what others connect to.
 
-Pure but for one look-up of this machine's own address. Who binds and who connects is elsewhere.
+Pure but for one look at this machine's own address, which waits for nobody. Who binds and who connects is elsewhere.
 """
 
 from __future__ import annotations
 
+import functools
 import re
 import socket
 
 from .errors import ConfigError
 
 _TCP = re.compile(r"tcp://(.+):([0-9]{1,5})")
+_FAR_AWAY = ("192.0.2.1", 9)
+"""An address that is nobody's (RFC 5737)."""
+
 _ANY_HOST = ("*", "0.0.0.0", "[::]", "::")
 
 
@@ -66,10 +70,23 @@ def public_host(host: str) -> str:
     """A host by which others know this machine: its own address where it listens on all."""
     if host not in _ANY_HOST:
         return host
-    try:
-        return socket.gethostbyname(socket.gethostname())
-    except OSError:
-        return socket.gethostname()
+    return _own_address()
+
+
+@functools.cache
+def _own_address() -> str:
+    """The address from which this machine speaks to others, or its name if it speaks to none.
+
+    Nothing is sent: a UDP socket that is connected knows its own end from the routes. The name server is not asked: it
+    may take seconds to answer, and often it has 127.0.1.1.
+    """
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
+        try:
+            probe.connect(_FAR_AWAY)
+        except OSError:
+            return socket.gethostname()
+        address: str = probe.getsockname()[0]
+    return address
 
 
 def filled_in(topic: str, model: str, host: str, port: int) -> str:

@@ -6,7 +6,11 @@ escaped, and the lines of a traceback are indented. Prompts and generated text a
 
 import logging
 import sys
+import time
+from collections.abc import Callable
 from types import TracebackType
+
+WARN_EVERY_S = 10.0
 
 _FORMAT = "%(asctime)s.%(msecs)03d %(levelname).1s {name}: %(message)s"
 _CONTROL = {code: f"\\x{code:02x}" for code in [*range(32), *range(127, 160)] if code != 9}
@@ -41,3 +45,19 @@ def configure(name: str, level: str = "info") -> logging.Logger:
     handler.setFormatter(_OneLine(_FORMAT.format(name=name), datefmt="%H:%M:%S"))
     logging.basicConfig(handlers=[handler], level=level.upper(), force=True)
     return logging.getLogger("fourstroke")
+
+
+class Seldom:
+    """Whether a line about what happens again and again is to be logged: at most once in WARN_EVERY_S."""
+
+    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+        self._clock = clock
+        self._due_s = float("-inf")
+
+    def is_due(self) -> bool:
+        """Whether the last line is long enough ago. If it is, this is the time of the next one."""
+        now = self._clock()
+        if now < self._due_s:
+            return False
+        self._due_s = now + WARN_EVERY_S
+        return True

@@ -115,10 +115,13 @@ COLUMNS: dict[str, tuple[Column, ...]] = {
         Column("kv_event_replay_port", "info", "The port at which missed ones are had"),
         Column("kv_event_taken", "info", "Batches taken from the scheduler"),
         Column("kv_event_wishes", "info", "Times that it has wished to be told the whole cache again"),
+        Column("kv_event_gaps", "counter", "Times that a batch of the scheduler was missing or made no sense"),
         Column("kv_event_batches", "counter", "Batches of KV events numbered"),
         Column("kv_event_events", "counter", "KV events in these batches"),
         Column("kv_event_bytes", "counter", "Bytes of these batches"),
-        Column("kv_event_dropped_send", "counter", "Batches that some subscriber did not get, whose queue was full"),
+        Column(
+            "kv_event_dropped_send", "counter", "Times that a subscriber's queue filled up, so that he misses batches"
+        ),
         Column("kv_event_encode_errors", "counter", "Batches that could not be encoded and were sent empty"),
         Column("kv_event_replay_requests", "counter", "Replays asked for"),
         Column("kv_event_replay_batches", "counter", "Batches replayed"),

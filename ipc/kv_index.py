@@ -6,7 +6,6 @@ hashes again, for a publisher that uses ours (block_hash.py).
 
 from __future__ import annotations
 
-import itertools
 from collections.abc import Iterator, Mapping, Sequence
 
 import numpy as np
@@ -49,7 +48,7 @@ class _Rank:
 
 
 def _place(block: Block) -> _Place:
-    return block.parent, block.tokens, block.keys, block.adapter
+    return block.parent, block.tokens, block.keys or None, block.adapter
 
 
 class KvIndex:
@@ -83,14 +82,17 @@ class KvIndex:
         return {int.from_bytes(digest, "big") for blocks in known for digest in blocks}
 
     def match(self, tokens: Sequence[int], salt: str | None = None, lora: str | None = None) -> dict[int, int]:
-        """How many of the first tokens of a prompt each rank has cached; ranks that have none are left out."""
+        """How many of the first tokens of a prompt each rank has cached; ranks that have none are left out.
+
+        A salt is also found where it is told with Dynamo's prefix.
+        """
         adapter = (lora,) if lora else ()
-        first, other = adapter + ((salt,) if salt else ()) or None, adapter or None
         size, column = 4 * self.block_size, np.array(tokens, np.uint32).tobytes()
         blocks = [column[at : at + size] for at in range(0, len(column) - size + 1, size)]
-        keys = itertools.chain([first], itertools.repeat(other))
-        content = [(block, of_block, lora) for block, of_block in zip(blocks, keys, strict=False)]
-        counts = {number: _matched(rank, content) for number, rank in self._ranks.items()}
+        counts = {
+            number: max(_matched(rank, blocks, adapter, told, lora) for told in _told_as(salt))
+            for number, rank in self._ranks.items()
+        }
         return {number: count * self.block_size for number, count in counts.items() if count}
 
     def verify(self) -> list[str]:
@@ -109,33 +111,51 @@ class KvIndex:
                 elif block.parent not in digests:
                     yield f"block {known.hex()} in {medium} has no parent"
                 else:
-                    digest = self._digest(digests[block.parent], block)
+                    digest = self._digest(digests[block.parent], block, known)
                     digests[known] = digest
                     if digest[-HASH_BYTES:] != known:
                         yield f"block {known.hex()} in {medium} should be {digest[-HASH_BYTES:].hex()}"
 
-    def _digest(self, parent: bytes, block: Block) -> bytes:
+    def _digest(self, parent: bytes, block: Block, known: bytes) -> bytes:
+        """The digest of a block: of those that its keys may stand for the one that is known, if one is."""
         (encoded,) = encode_blocks(np.frombuffer(block.tokens, np.int32)[None])
-        return extend(parent, encoded, self._keys(block))
+        possible = [extend(parent, encoded, keys) for keys in self._possible_keys(block)]
+        return next((digest for digest in possible if digest[-HASH_BYTES:] == known), possible[0])
 
-    def _keys(self, block: Block) -> Keys | None:
-        """The keys of a block as they were hashed. An adapter comes first; its path is not published."""
-        if block.keys is None:
-            return None
+    def _possible_keys(self, block: Block) -> list[Keys | None]:
+        """The keys of a block as they may have been hashed. An adapter comes first; its path is not published. A salt
+        that begins with Dynamo's prefix may have been told with it, or be called like that.
+        """
+        if not block.keys:
+            return [None]
         path = self._adapter_paths.get(block.adapter or "", "")
         named = block.adapter is not None and block.keys[0] == block.adapter
-        keys: Keys = [("lora", block.adapter or "", path)] if named else []
-        return keys + [_tagged(key) for key in block.keys[named:]]
+        first: Keys = [("lora", block.adapter or "", path)] if named else []
+        told = block.keys[named:]
+        return [first + [_tagged(key) for key in keys] for keys in dict.fromkeys((tuple(map(_bare, told)), told))]
 
 
-def _matched(rank: _Rank, content: Sequence[tuple[bytes, tuple[PublishedKey, ...] | None, str | None]]) -> int:
-    """How many blocks of this content, from a root on, a rank has."""
+def _bare(key: PublishedKey) -> PublishedKey:
+    return key.removeprefix(DYNAMO_SALT_PREFIX) if isinstance(key, str) else key
+
+
+def _told_as(salt: str | None) -> tuple[tuple[str, ...], ...]:
+    """The keys that a salt may be told as, in the first block of a prompt."""
+    return ((salt,), (DYNAMO_SALT_PREFIX + salt,)) if salt else ((),)
+
+
+def _matched(
+    rank: _Rank, blocks: Sequence[bytes], adapter: tuple[str, ...], salt: tuple[str, ...], lora: str | None
+) -> int:
+    """How many of these blocks, from a root on, a rank has."""
     parent: bytes | None = None
-    for count, of_block in enumerate(content):
-        parent = rank.found.get((parent, *of_block))
+    keys = adapter + salt or None
+    for count, tokens in enumerate(blocks):
+        parent = rank.found.get((parent, tokens, keys, lora))
         if parent is None:
             return count
-    return len(content)
+        keys = adapter or None
+    return len(blocks)
 
 
 def _tagged(key: PublishedKey) -> Key:
@@ -145,5 +165,5 @@ def _tagged(key: PublishedKey) -> Key:
         case bytes():
             return "prompt_embeds", key
         case str():
-            return "cache_salt", key.removeprefix(DYNAMO_SALT_PREFIX)
+            return "cache_salt", key
     raise TypeError(f"{type(key).__name__} is no key")

@@ -21,10 +21,14 @@ import zmq
 import zmq.asyncio
 
 from .follower import Follower, Item, Received, Silent, Unreadable
+from .keep_alive import keep_alive
 from .replay import request_frames
 
-ANSWER_TIMEOUT_S = 30.0
-"""A replay of which nothing has come for so long is given up."""
+ANSWER_TIMEOUT_S = 10.0
+"""A replay of which nothing has come for so long is asked for again, and given up in the end."""
+
+QUEUE = 10_000
+"""So many messages wait in a socket; then the publisher notices that this subscriber is slow."""
 
 _HEARTBEATS = 3
 _AT_ONCE = 1000
@@ -41,7 +45,8 @@ class _Connection:
         self.items: deque[Item] = deque()
         self._follower = Follower(replays=bool(replay))
         self._live = self._context.socket(zmq.SUB)
-        self._live.rcvhwm = 0  # what waits is bounded by the publisher and by the follower
+        self._live.rcvhwm = QUEUE
+        keep_alive(self._live)
         self._monitor: Any = self._live.get_monitor_socket(zmq.EVENT_DISCONNECTED)
         self._live.subscribe(topic)
         self._live.connect(pub)
@@ -113,6 +118,8 @@ class _Connection:
 
     def _dealer(self) -> zmq.Socket[bytes]:
         socket = self._context.socket(zmq.DEALER)
+        socket.rcvhwm = QUEUE
+        keep_alive(socket)
         socket.connect(self._replay)
         return socket
 

@@ -32,7 +32,7 @@ class History:
     """The last `capacity` batches of a rank."""
 
     def __init__(self, capacity: int, rank: int, form: Form) -> None:
-        self._capacity = capacity
+        self.capacity = capacity
         self._rank, self._form = rank, form
         self._kept: deque[Kept] = deque()
         self._before = Shadow()
@@ -49,7 +49,7 @@ class History:
         self._kept.append(Kept(self.next, payload, events))
         self.next += 1
         for _ in range(_FORGOTTEN_AT_ONCE):
-            if len(self._kept) <= self._capacity or not self._may_forget():
+            if len(self._kept) <= self.capacity or not self._may_forget():
                 return
             self._snapshot = None
             for event in self._kept.popleft().events:

@@ -1,8 +1,7 @@
 """Answers those who ask for batches again: in slices between the live ones, a few messages of each reader in turn.
 
-A reader who takes nothing holds up nobody else, and is given up after a while. The answer is fixed when it is asked
-for: every batch from `start` to the newest of that moment, in order. Of batches that are not kept any more the
-numbers are sent, with nothing in them, and then the state to which they have led.
+A reader who takes nothing holds up nobody else, and is given up after a while; so is one who is so slow that batches
+are held for him alone. What he is answered is in answers.py.
 """
 
 from __future__ import annotations
@@ -10,14 +9,16 @@ from __future__ import annotations
 import logging
 import time
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
+from functools import partial
 from typing import Protocol
 
 from ...common.errors import BadMessage
+from ...common.log import Seldom
 from ...ipc.board import Row
-from ...ipc.event_codec import joined
-from ...ipc.replay import ReplayForm, answer_frames, end_frames, read_request
-from .history import History, Kept, Snapshot
+from ...ipc.replay import ReplayForm, read_request
+from .answers import Answer, Message
+from .history import History
 
 log = logging.getLogger("fourstroke")
 
@@ -31,15 +32,13 @@ MAX_READERS = 64
 MAX_REQUESTS = 16
 """Of one reader, which are answered one after the other."""
 
-MAX_EMPTY = 1_000_000
-"""With more batches missing the answer begins with the snapshot."""
+MOST_BEHIND = 1000
+"""So many batches that the ring has forgotten, or as many as it has places, are held for slow readers."""
 
 _HEARD_AT_ONCE = 100
 """So many requests are heard before readers are served: a flood of them takes 1 ms of a turn."""
 
 _TURN_MESSAGES = 32
-
-Message = list[bytes]
 
 
 class Router(Protocol):
@@ -62,7 +61,8 @@ class _Reader:
     """One who has asked, and how far he has been answered."""
 
     def __init__(self, now: float) -> None:
-        self.answers: deque[Iterator[Message | None]] = deque()
+        self.starts: deque[int] = deque()
+        self.answer: Answer | None = None
         self.unsent: Message | None = None
         self.took_s = now
         self.stalled = False
@@ -84,9 +84,10 @@ class Replays:
         wall_clock: Callable[[], float] = time.time,
     ) -> None:
         self._router, self._history, self._row = router, history, row
-        self._rank, self._form, self._topic = rank, form, topic
-        self._clock, self._wall_clock = clock, wall_clock
+        self._answer = partial(Answer, history, rank=rank, form=form, topic=topic, wall_clock=wall_clock)
+        self._clock = clock
         self._readers: dict[bytes, _Reader] = {}
+        self._warning = Seldom(clock)
 
     def __len__(self) -> int:
         return len(self._readers)
@@ -104,6 +105,7 @@ class Replays:
             if frames is None:
                 break
             self._hear(frames)
+        self._give_up_the_slowest()
         for reader in self._readers.values():
             reader.stalled = False
         while self._clock() < until_s and self.can_go_on:
@@ -116,7 +118,7 @@ class Replays:
         try:
             name, start = read_request(frames)
             reader = self._readers.get(name) or _Reader(self._clock())
-            if len(reader.answers) >= MAX_REQUESTS or (name not in self._readers and len(self) >= MAX_READERS):
+            if len(reader.starts) >= MAX_REQUESTS or (name not in self._readers and len(self) >= MAX_READERS):
                 raise BadMessage(f"a request too many, with {len(self)} readers")
         except BadMessage as error:
             self._row.add("kv_event_bad_requests")
@@ -124,7 +126,7 @@ class Replays:
                 log.warning("ignored a request for a replay: %s; later ones are only counted", error)
             return
         self._row.add("kv_event_replay_requests")
-        reader.answers.append(self._answer_from(start))
+        reader.starts.append(start)
         self._readers[name] = reader
 
     def _serve(self, name: bytes, reader: _Reader, until_s: float) -> None:
@@ -134,61 +136,52 @@ class Replays:
                 if self._clock() >= until_s:
                     return
                 if reader.unsent is None:
-                    reader.unsent = next(reader.answers[0], None)
+                    reader.unsent = self._next_message(reader)
                     if reader.unsent is None:
                         return
                 if not self._router.send(name, reader.unsent):
                     self._stall(name, reader)
                     return
                 self._sent(name, reader)
-                if not reader.answers:
+                if name not in self._readers:
                     return
         except ReaderGone:
             self._readers.pop(name, None)
 
+    def _next_message(self, reader: _Reader) -> Message | None:
+        """What a reader is to be sent next; None if there is more work before it."""
+        if reader.answer is None:
+            start = reader.starts.popleft()
+            reader.answer = self._answer(start)
+            if start < self._history.oldest:
+                self._row.add("kv_event_snapshot_replies")
+        return reader.answer.next_message()
+
     def _sent(self, name: bytes, reader: _Reader) -> None:
         """A reader has taken a message: his last one, if it is an end behind which he waits for nothing."""
-        assert reader.unsent is not None
-        ended = reader.unsent == end_frames(self._form)
+        assert reader.answer is not None
         reader.unsent, reader.took_s = None, self._clock()
-        if not ended:
+        if not reader.answer.ended:
             self._row.add("kv_event_replay_batches")
             return
-        reader.answers.popleft()
-        if not reader.answers:
+        reader.answer = None
+        if not reader.starts:
             del self._readers[name]
 
     def _stall(self, name: bytes, reader: _Reader) -> None:
         reader.stalled = True
         if self._clock() - reader.took_s > STALLED_S:
-            del self._readers[name]
-            self._row.add("kv_event_replay_dropped")
-            log.warning("gave up the replay to a reader who took nothing for %g s", STALLED_S)
+            self._give_up(name, f"took nothing for {STALLED_S:g} s")
 
-    # What is answered
+    def _give_up_the_slowest(self) -> None:
+        """Hold no more for readers than a second ring."""
+        needed = self._history.oldest - max(MOST_BEHIND, self._history.capacity)
+        for name, reader in list(self._readers.items()):
+            if reader.answer is not None and reader.answer.needs < needed:
+                self._give_up(name, "was too slow")
 
-    def _answer_from(self, start: int) -> Iterator[Message | None]:
-        """The messages of an answer in order, and None where there is more work before the next one."""
-        oldest, kept = self._history.oldest, self._history.since(start)
-        if start >= oldest:
-            return self._answer(start, kept, None)
-        self._row.add("kv_event_snapshot_replies")
-        first = start if oldest - start <= MAX_EMPTY else oldest - 1
-        return self._answer(first, kept, self._history.snapshot(self._wall_clock()))
-
-    def _answer(self, first: int, kept: list[Kept], snapshot: Snapshot | None) -> Iterator[Message | None]:
-        if snapshot is not None:
-            nothing = joined(self._wall_clock(), (), self._rank)
-            before = kept[0].number - 1
-            for number in range(first, before):
-                yield self._frames(number, nothing)
-            while not snapshot.payload:
-                snapshot.work()
-                yield None
-            yield self._frames(before, snapshot.payload)
-        for batch in kept:
-            yield self._frames(batch.number, batch.payload)
-        yield end_frames(self._form)
-
-    def _frames(self, number: int, payload: bytes) -> Message:
-        return answer_frames(self._form, self._topic, number, payload)
+    def _give_up(self, name: bytes, why: str) -> None:
+        del self._readers[name]
+        self._row.add("kv_event_replay_dropped")
+        if self._warning.is_due():
+            log.warning("gave up the replay to a reader who %s", why)

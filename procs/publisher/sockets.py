@@ -9,8 +9,10 @@ import zmq
 
 from ...common.endpoints import port_of
 from ...common.errors import ResourceError
+from ...ipc.keep_alive import keep_alive
 from ...ipc.replay import live_frames
-from .replays import Message, ReaderGone
+from .answers import Message
+from .replays import ReaderGone
 
 LAST_WORDS_MS = 1000
 """So long what was published may still be on its way when the publisher ends."""
@@ -24,6 +26,7 @@ _LARGE = 1 << 16
 
 
 def _bind(socket: zmq.Socket[bytes], what: str, endpoint: str) -> None:
+    keep_alive(socket)
     try:
         socket.bind(endpoint)
     except zmq.ZMQError as error:

@@ -11,6 +11,7 @@ import logging
 import time
 from collections.abc import Callable
 
+from ...common.log import Seldom
 from ...ipc.board import Row
 from ...ipc.messages import KvBatch
 from ...ipc.wire import Outbox
@@ -18,8 +19,6 @@ from ..process import RETRY_MS
 from .cache.bulletin import Bulletin
 
 log = logging.getLogger("fourstroke")
-
-WARN_EVERY_S = 10.0
 
 MOST_HELD = 256
 """So many changes wait for room while everything is told again, so that one change more is no reason to begin anew."""
@@ -42,11 +41,10 @@ class Announcer:
         self._publisher = publisher
         self._row = row
         self._capacity = capacity
-        self._clock = clock
         self._wish: tuple[int, int] | None = None
         self._session = self._number = self._sent = 0
         self._stale = True
-        self._warned_s = float("-inf")
+        self._warning = Seldom(clock)
 
     @property
     def incarnation(self) -> int:
@@ -100,7 +98,7 @@ class Announcer:
         if self.incarnation and self.waiting <= self._capacity // 2:
             bulletin.start_over()
             self._stale = False
-            self._session, self._number = time.monotonic_ns(), 0
+            self._session, self._number = time.monotonic_ns(), 0  # the machine's clock: it rises from life to life, too
             self._row.add("kv_event_resyncs")
         else:
             self._count_drop(bulletin)
@@ -110,8 +108,7 @@ class Announcer:
             return
         bulletin.mute()
         self._row.add("kv_event_dropped_channel")
-        if self.incarnation and self._clock() - self._warned_s >= WARN_EVERY_S:
-            self._warned_s = self._clock()
+        if self.incarnation and self._warning.is_due():
             log.warning(
                 "the publisher lags by %d batches of KV events: they are dropped until it has room", self.waiting
             )

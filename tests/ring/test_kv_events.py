@@ -9,7 +9,7 @@ import pytest
 from fourstroke.ipc.event_codec import decode_batch
 from fourstroke.ipc.events import Cleared, Removed
 
-from .publishing import Publishing, cached
+from .publishing import Publishing, Subscriber, cached
 from .ring import Ring
 
 SHARED = [7] * 30
@@ -23,6 +23,7 @@ def settle(ring: Ring, publishing: Publishing) -> None:
     """Let the last requests end and the last events arrive."""
     ring.run()
     for _ in range(50):
+        publishing.made.now += 1
         ring.turn_scheduler()
         publishing.turn.run()
 
@@ -103,21 +104,26 @@ def test_another_publisher_is_told_everything():
     check(ring, publishing)
 
 
-def test_another_scheduler_begins_with_cleared():
-    """The one before was killed: what it told is void, and the publisher goes on with the new one."""
+@pytest.mark.parametrize("arrived", [True, False])
+def test_another_scheduler_begins_with_cleared(arrived):
+    """The one before was killed: what it told is void, also what was on its way, and the publisher goes on."""
     publishing = Publishing()
     ring = made(publishing)
     ring.submit(SHARED, max_tokens=4)
-    settle(ring, publishing)
-    successor = Publishing.__new__(Publishing)
-    successor.__dict__ = dict(publishing.__dict__)
-    announcer = publishing.announcer
-    successor.announcer = type(announcer)(announcer._outbox, publishing._row, publishing.scheduler_row, 1000)
-    again = made(successor)
+    if arrived:
+        settle(ring, publishing)
+    else:
+        ring.run()
+    publishing.start_scheduler(life=1)
+    again = made(publishing)
+    again.turn_scheduler()
+    publishing.turn.run()
+    assert publishing.listener().hashes() == set()
     again.submit([5] * 13, max_tokens=4)
-    settle(again, successor)
-    assert successor.listener().match(SHARED) == {}
-    check(again, successor)
+    settle(again, publishing)
+    assert publishing.listener().match(SHARED) == {}
+    assert (events_of(publishing).count(Cleared()), publishing.turn._inbox.bad_frames) == (1 + arrived, 0)
+    check(again, publishing)
 
 
 @pytest.mark.parametrize("seed", range(12))
@@ -145,3 +151,42 @@ def test_any_history(seed):
     check(ring, publishing)
     row = publishing.scheduler_row
     assert row["kv_event_resyncs"] > 1 or not row["kv_event_dropped_channel"]
+
+
+@pytest.mark.parametrize("seed", range(16))
+def test_any_deaths(seed):
+    """Schedulers and publishers are killed at any time, frames arrive as garbage, one reader stalls, one misses
+    batches, one comes late: in the end all know what the last scheduler has cached, and nothing else.
+    """
+    dice = random.Random(seed)
+    publishing = Publishing(queue=dice.choice([1, 4, 1000]), capacity=dice.choice([3, 1000]), heartbeat_s=5.0)
+    blocks, lives = dice.choice([24, 64]), 0
+    ring = made(publishing, blocks=blocks, rows=4)
+    reader, stalled = Subscriber(publishing), Subscriber(publishing)
+    for _ in range(40):
+        tokens = [dice.randrange(10, 13)] * dice.randint(1, 20) + [dice.randrange(10, 40)] * dice.randint(1, 8)
+        ring.submit(tokens, max_tokens=dice.randint(1, 12))
+        for _ in range(dice.randint(0, 8)):
+            ring.turn()
+            publishing.made.now += 0.1
+            if dice.random() < 0.05:
+                publishing.garble()
+            if dice.random() < 0.6:
+                publishing.turn.run()
+            if dice.random() < 0.4:
+                reader.read(missed=dice.choice([0, 0, 1, 2]))
+        if dice.random() < 0.15:
+            lives += 1
+            publishing.start_scheduler(lives)
+            ring = made(publishing, blocks=blocks, rows=4)
+        if dice.random() < 0.1:
+            publishing.start()
+        if dice.random() < 0.1:
+            stalled.read()
+    settle(ring, publishing)
+    check(ring, publishing)
+    assert publishing.waiting == 0
+    for one in (reader, stalled):
+        one.read()
+        assert one.index.hashes() == cached(ring)
+        assert one.index.verify() == []

@@ -1,9 +1,12 @@
 """Endpoints of ranks: each has its own, ranges that overlap are refused, and others learn where to connect."""
 
+import re
 import socket
+from collections.abc import Iterator
 
 import pytest
 
+from fourstroke.common import endpoints
 from fourstroke.common.endpoints import (
     check_apart,
     check_endpoint,
@@ -83,14 +86,27 @@ def test_a_port_that_was_chosen_before():
     assert fixed("ipc://x0", 0) == fixed("ipc://x0", 5) == "ipc://x0"
 
 
+@pytest.fixture
+def unknown_address() -> Iterator[None]:
+    """What was found before is forgotten, and what a test finds is, too."""
+    endpoints._own_address.cache_clear()
+    yield
+    endpoints._own_address.cache_clear()
+
+
+@pytest.mark.usefixtures("unknown_address")
 def test_a_machine_without_an_address(monkeypatch):
     """Is known by its name."""
-
-    def fail(_name: str) -> str:
-        raise OSError
-
-    monkeypatch.setattr(socket, "gethostbyname", fail)
+    monkeypatch.setattr(endpoints, "_FAR_AWAY", ("255.255.255.255", 9))  # a broadcast, which is not allowed
     assert public_host("*") == socket.gethostname()
+
+
+@pytest.mark.usefixtures("unknown_address")
+def test_no_name_server_is_asked(monkeypatch):
+    """A request of a client waits for the answer."""
+    for name in ("gethostbyname", "getaddrinfo", "getfqdn"):
+        monkeypatch.delattr(socket, name)
+    assert re.fullmatch(r"[0-9.]+", public_host("*")) or public_host("*") == socket.gethostname()
 
 
 def test_topics():

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fourstroke.common.log import configure
+from fourstroke.common.log import Seldom, configure
 
 
 @pytest.fixture(autouse=True)
@@ -68,3 +68,10 @@ def test_level():
     """What is below the level asked for is not written."""
     log = configure("ingest0", "warning")
     assert (log.isEnabledFor(logging.WARNING), log.isEnabledFor(logging.INFO)) == (True, False)
+
+
+def test_what_happens_again_and_again_is_logged_seldom():
+    """Once in 10 s, counted from the last line."""
+    times = iter([0.0, 1.0, 9.9, 10.0, 11.0, 30.0])
+    seldom = Seldom(lambda: next(times))
+    assert [seldom.is_due() for _ in range(6)] == [True, False, False, True, False, True]

@@ -6,9 +6,10 @@ import random
 
 import pytest
 
+from fourstroke.ipc import follower as follower_module
 from fourstroke.ipc.event_codec import encode_batch
 from fourstroke.ipc.events import Cleared, Removed
-from fourstroke.ipc.follower import Follower, Lost, Received, Restarted, Unreadable
+from fourstroke.ipc.follower import TRIES, Follower, Lost, Received, Restarted, Unreadable
 from fourstroke.ipc.replay import answer_frames, end_frames, live_frames
 
 from .histories import Life
@@ -103,10 +104,36 @@ def test_a_gap_that_cannot_be_filled_is_a_loss():
     poor = started(Publisher())
     poor.live(publisher.live(4))
     assert hear(poor, publisher.answer(3, 4))[0] == Lost(1, 3)
-    silent = started(Publisher())
-    silent.live(publisher.live(4))
-    assert [type(item) for item in silent.gave_up()] == [Lost, Received]
-    assert silent.renew
+
+
+def test_an_answer_that_does_not_come():
+    """Is asked for again, some times; only then what is missing is a loss, and the stream goes on."""
+    publisher = Publisher()
+    follower = started(publisher)
+    for _ in range(4):
+        publisher.publish(Removed((bytes(8),)))
+    follower.live(publisher.live(4))
+    for _ in range(TRIES - 1):
+        follower.requests.clear()
+        assert follower.gave_up() == []
+        assert (follower.requests, follower.renew) == ([0], True)
+    assert follower.replayed(publisher.answer(0)[0]) == []
+    assert [follower.gave_up() for _ in range(TRIES - 1)] == [[]] * (TRIES - 1)
+    assert [type(item) for item in follower.gave_up()] == [Lost, Received]
+    assert not follower.asking
+
+
+def test_a_doubt_without_an_answer_is_not_forgotten():
+    """Nobody says that it is the same process: what was known is void, and only what comes then is believed."""
+    publisher = Publisher()
+    follower = started(publisher)
+    follower.doubt()
+    items = [item for _ in range(TRIES) for item in follower.gave_up()]
+    assert items == [Restarted()]
+    assert follower.requests[-1] == 0
+    publisher.publish(Removed((bytes(8),)))
+    assert follower.live(publisher.live(1)) == []
+    assert next(item for _ in range(TRIES) for item in follower.gave_up()) == Lost(0, 1)
 
 
 def test_a_snapshot_is_no_loss():
@@ -144,6 +171,73 @@ def test_another_process_with_more():
     assert follower.replayed(publisher.answer(0)[0]) == [Restarted()]
 
 
+def kept(number: int) -> bytes:
+    return payload(1000.0 + number, Removed((bytes(8),)))
+
+
+@pytest.mark.parametrize("oldest", range(3, 8))
+@pytest.mark.parametrize("in_doubt", [False, True])
+def test_what_is_missing_is_not_kept_any_more(oldest, in_doubt):
+    """It is the same process: its whole state is told in the place of what is missing, and that is neither a restart
+    nor a loss. Where the ring begins before what is known, all that is missing is there.
+    """
+    follower = started(Publisher())
+    for number in range(1, 5):
+        follower.live(live_frames(b"", number, kept(number)))
+    follower.doubt() if in_doubt else follower.live(live_frames(b"", 8, kept(8)))
+    assert follower.requests[-1] == 4
+    instead = [payload(5000.0)] * (oldest - 1) + [payload(5000.0, Cleared())]
+    past = [*instead, *map(kept, range(oldest, 9))]
+    answer = [answer_frames("topic", b"", number, past[number]) for number in range(4, 9)]
+    items = hear(follower, [*answer, end_frames("topic")])
+    assert numbers(items) == list(range(4 if oldest == 5 else 5, 9))
+    assert numbers(follower.live(live_frames(b"", 9, kept(9)))) == [9]
+
+
+def test_another_process_that_was_idle():
+    """Its heartbeats look like batches that are not kept any more, until it tells something else than a whole state."""
+    follower = started(Publisher())
+    for number in range(1, 5):
+        follower.live(live_frames(b"", number, kept(number)))
+    follower.doubt()
+    answer = [answer_frames("topic", b"", number, payload(5000.0 + number)) for number in (4, 5)]
+    assert numbers(hear(follower, answer)) == [5]
+    assert follower.replayed(answer_frames("topic", b"", 6, kept(6))) == [Restarted()]
+
+
+def test_another_process_while_the_past_is_awaited():
+    """Its numbers go back: what waits of the one before is void, and nothing of it is told."""
+    follower, dead, publisher = Follower(replays=True), Publisher(), Publisher(epoch=5000.0)
+    for _ in range(6):
+        dead.publish()
+        publisher.publish()
+    for number in (3, 4):
+        follower.live(dead.live(number))
+    follower.requests.clear()
+    assert follower.live(publisher.live(1)) == [Restarted()]
+    assert (follower.requests, follower.renew) == ([0], True)
+    items = hear(follower, publisher.answer(0, 3))
+    assert [item.batch.ts for item in items] == [5000.0, 5001.0, 5002.0]
+
+
+def test_what_waits_for_a_replay_is_bounded(monkeypatch):
+    """In batches and in bytes; what found no place is asked for later, and all is told in order."""
+    for limit in ("MAX_WAITING", "MAX_WAITING_BYTES"):
+        monkeypatch.undo()
+        monkeypatch.setattr(follower_module, limit, 5)
+        publisher = Publisher()
+        follower = started(publisher)
+        for number in range(2, 30):
+            while len(publisher.payloads) <= number:
+                publisher.publish()
+            follower.live(publisher.live(number))
+        assert len(follower._waiting) <= 5
+        told = numbers(hear(follower, publisher.answer(0, 3)))
+        told += numbers(follower.live(publisher.live(publisher.publish())))
+        told += numbers(hear(follower, publisher.answer(follower.requests[-1])))
+        assert told == list(range(1, 31))
+
+
 @pytest.mark.parametrize("more", [0, 3])
 def test_a_broken_connection_is_looked_into(more):
     """The same process goes on without a word; another one is found out, whether it has less or more."""
@@ -157,7 +251,8 @@ def test_a_broken_connection_is_looked_into(more):
     other = Publisher(epoch=5000.0)
     for _ in range(more):
         other.publish()
-    assert hear(follower, other.answer(1))[0] == Restarted()
+    told = hear(follower, other.answer(1))
+    assert [item for item in told if not isinstance(item, Received) or item.batch.events] == [Restarted()]
 
 
 def test_garbage_is_told_and_passed_over():

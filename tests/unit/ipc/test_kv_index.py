@@ -82,6 +82,31 @@ def test_verify_is_clean_for_keys_of_every_kind():
     assert seeded.verify() == []
 
 
+def test_a_salt_with_dynamos_prefix():
+    """Is found by the salt that the client chose, as one without it is; with another salt nothing is found."""
+    index = KvIndex(BLOCK)
+    index.apply(heard(stored(keys=CacheKeys(salt="s"), told=(("dynamo-cache-salt:s",), None, None))))
+    index.apply(heard(stored(TOKENS[:8], keys=CacheKeys(salt="s"), told=(("s",), None)), rank=1))
+    assert index.match(TOKENS, salt="s") == {0: 12, 1: 8}
+    assert index.match(TOKENS) == index.match(TOKENS, salt="t") == {}
+    assert index.verify() == []
+
+
+def test_a_salt_that_is_called_like_dynamos_prefix():
+    """Its hash has all of it."""
+    index, salt = KvIndex(BLOCK), "dynamo-cache-salt:x"
+    index.apply(heard(stored(keys=CacheKeys(salt=salt), told=((salt,), None, None))))
+    assert (index.verify(), index.match(TOKENS, salt=salt)) == ([], {0: 12})
+
+
+@pytest.mark.parametrize("form", ["map", "array"])
+def test_lists_of_no_keys(form):
+    """Stand for no keys."""
+    index = KvIndex(BLOCK)
+    index.apply(heard(stored(told=((), (), None)), form=form))
+    assert (index.verify(), index.match(TOKENS)) == ([], {0: 12})
+
+
 @pytest.mark.parametrize(
     "event, problem",
     [

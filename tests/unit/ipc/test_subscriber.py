@@ -3,19 +3,26 @@
 from __future__ import annotations
 
 import asyncio
+import socket
 from collections.abc import Iterator
 
 import pytest
 import zmq
 
 from fourstroke import AsyncKvSubscriber, KvIndex, KvSubscriber
+from fourstroke.ipc import keep_alive as keep_alive_module
 from fourstroke.ipc.follower import Item, Lost, Received, Restarted, Silent, Unreadable
+from fourstroke.ipc.subscriber import QUEUE
 from fourstroke.procs.publisher.sockets import PubSocket, ReplaySocket, bound_port
 
 from ..procs.publisher.made import Made
 from .histories import BLOCK, Life
 
 TURNS = 5000
+
+GREETING = b"\xff" + bytes(8) + b"\x7f\x03\x01" + b"NULL".ljust(20, b"\0") + bytes(32)
+READY = b"\x04\x19\x05READY\x0bSocket-Type\x00\x00\x00\x03PUB"
+"""How a publisher begins a connection (ZMTP 3.1)."""
 
 
 class Publisher:
@@ -146,3 +153,26 @@ def test_asyncio(publisher):
         return items
 
     assert numbers(asyncio.run(follow())) == list(range(66))
+
+
+def test_what_waits_in_sockets_is_bounded_and_the_dead_are_noticed(publisher):
+    """Of all sockets, at both ends."""
+    with KvSubscriber(*publisher.ends, heartbeat_s=0) as events:
+        mine = [events._connection._live, events._connection._answers]
+        for end in (*mine, publisher.pub.socket, publisher.router.socket):
+            assert 0 < end.rcvhwm <= QUEUE
+            assert 0 < end.heartbeat_ivl < end.heartbeat_timeout
+            assert end.tcp_keepalive == 1
+
+
+def test_a_publisher_that_hangs_is_noticed(monkeypatch):
+    """One that answers no ping: its connection is broken, so that who has taken its place is looked for."""
+    monkeypatch.setattr(keep_alive_module, "PING_EVERY_S", 0.02)
+    monkeypatch.setattr(keep_alive_module, "DEAD_AFTER_S", 0.04)
+    with (
+        socket.create_server(("127.0.0.1", 0)) as server,
+        KvSubscriber(f"tcp://127.0.0.1:{server.getsockname()[1]}", heartbeat_s=0) as events,
+        server.accept()[0] as connection,
+    ):
+        connection.sendall(GREETING + READY)
+        assert events._connection._monitor.poll(10_000)

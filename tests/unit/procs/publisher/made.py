@@ -8,8 +8,9 @@ from fourstroke.ipc.board import Board, board_bytes
 from fourstroke.ipc.event_codec import decode_batch, encode_batch
 from fourstroke.ipc.replay import read_answer, request_frames
 from fourstroke.ipc.shadow import Shadow
+from fourstroke.procs.publisher.answers import Message
 from fourstroke.procs.publisher.history import History
-from fourstroke.procs.publisher.replays import Message, ReaderGone, Replays
+from fourstroke.procs.publisher.replays import ReaderGone, Replays
 from fourstroke.procs.publisher.stream import Stream
 
 
@@ -66,9 +67,10 @@ class Made:
         encode=encode_batch,
         live=None,
         router=None,
+        now=100.0,
         **stream,
     ):
-        self.now, self.tick_s = 100.0, 0.0
+        self.now, self.tick_s = now, 0.0
         self.row, self.live, self.router = row_of_a_publisher(), live or Live(), router or Router(room)
         self.history = History(capacity, 0, form)
         self.stream = Stream(

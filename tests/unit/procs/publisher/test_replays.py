@@ -7,6 +7,7 @@ import pytest
 from fourstroke.ipc.event_codec import decode_batch
 from fourstroke.ipc.events import Cleared, Removed, Stored
 from fourstroke.ipc.replay import answer_frames, end_frames
+from fourstroke.procs.publisher import answers as answers_module
 from fourstroke.procs.publisher import replays as replays_module
 from fourstroke.procs.publisher.replays import MAX_READERS, MAX_REQUESTS
 
@@ -72,26 +73,62 @@ def test_the_state_after_any_history(form):
 
 
 def test_with_far_too_many_missing_it_begins_with_the_snapshot(monkeypatch):
-    monkeypatch.setattr(replays_module, "MAX_EMPTY", 20)
+    monkeypatch.setattr(answers_module, "MAX_EMPTY", 20)
     made = lived(Made(capacity=5), 40)
     assert numbers(made.replay(0)) == list(range(34, 40))
     assert numbers(made.replay(15)) == list(range(15, 40))
 
 
-def test_an_answer_is_fixed_when_it_is_asked_for():
-    """What is published meanwhile is not in it, and what is forgotten meanwhile still is."""
-    made = lived(Made(capacity=10, room=3), 15)
-    made.router.ask(b"x", 0)
-    made.replays.run()
-    lived(made, 60, seed=9)
+def taken(made: Made, name: bytes) -> list[tuple[int, bytes]]:
+    """The whole answer of a reader who takes a few messages at a time."""
     got = []
     while len(made.replays):
-        got += made.router.answers.pop(b"x")
+        got += made.router.answers.pop(name)
         made.replays.run()
-    got += made.router.answers.pop(b"x")
-    batches = [(int.from_bytes(frames[2], "big"), frames[3]) for frames in got[:-1]]
-    assert numbers(batches) == list(range(15))
-    assert state_after(batches) == state_after(made.live.sent[:15])
+    got += made.router.answers.pop(name)
+    return [(int.from_bytes(frames[2], "big"), frames[3]) for frames in got[:-1]]
+
+
+@pytest.mark.parametrize("start, last", [(5, 15), (0, 60)])
+def test_an_answer_is_fixed_when_its_first_batch_is_due(start, last):
+    """What is published from then on is not in it, and what is forgotten from then on still is; before that it holds
+    nothing, and goes on behind numbers without batches with the state of that moment.
+    """
+    made = lived(Made(capacity=10, room=3), 15)
+    made.router.ask(b"x", start)
+    made.replays.run()
+    lived(made, 60, seed=9)
+    batches = taken(made, b"x")
+    assert numbers(batches) == list(range(start, last))
+    assert start or state_after(batches) == state_after(made.live.sent)
+    assert start == 0 or batches == made.live.sent[5:15]
+
+
+def test_a_reader_who_is_too_slow(monkeypatch):
+    """No more than a second ring is held for the slowest, who is given up and counted; others are served."""
+    monkeypatch.setattr(replays_module, "MOST_BEHIND", 20)
+    made = lived(Made(capacity=10, room=3), 10)
+    for name in (b"slow", b"quick"):
+        made.router.ask(name, 0)
+    for _ in range(50):
+        made.replays.run()
+        made.router.answers.pop(b"quick", None)
+        lived(made, made.history.next + 1, seed=9)
+    assert made.history.oldest > 30
+    assert (len(made.replays), made.row["kv_event_replay_dropped"]) == (0, 1)
+
+
+def test_requests_that_wait_cost_nothing(monkeypatch):
+    """However many are heard in a turn, the ring is only looked through for those that are answered now."""
+    made = lived(Made(capacity=100, room=0), 90)
+    looked = []
+    since = made.history.since
+    monkeypatch.setattr(made.history, "since", lambda start: looked.append(start) or since(start))
+    for number in range(100):
+        made.router.ask(b"%d" % (number % 10), number % 50)
+    made.replays.run()
+    assert made.row["kv_event_replay_requests"] == 100
+    assert len(looked) == 10
 
 
 def test_nobody_waits_for_a_reader_who_takes_nothing():

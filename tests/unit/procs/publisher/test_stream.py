@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from fourstroke.ipc.event_codec import decode_batch, encode_batch
 from fourstroke.ipc.events import Cleared, Removed, Stored
+from fourstroke.procs.publisher import stream as stream_module
 
-from .made import Made, numbers
+from .made import Made, numbers, state_after
 
 ONE = Stored((b"1" * 32,), None, bytes(16), 4)
 GONE = Removed(ONE.digests)
@@ -68,17 +69,76 @@ def test_batches_are_merged_within_the_interval():
     assert numbers(made.live.sent) == [0, 1, 2]
 
 
+def test_cleared_is_never_kept_back():
+    """Not even before the first batch behind batch 0, when what it makes void still waits for the interval."""
+    made = Made(min_interval_s=100.0)
+    made.stream.take([Cleared()])
+    made.stream.take([ONE])
+    assert len(made.live.sent) == 1
+    made.stream.take([Cleared()])
+    assert state_after(made.live.sent) == {}
+    assert events_of(made.live.sent[-1][1])[-1] is Cleared
+    made.stream.take([ONE])
+    made.stream.take([Cleared(), ONE])
+    assert events_of(made.live.sent[-1][1]) == [Stored, Cleared, Stored]
+
+
+def test_what_waits_for_the_interval_is_bounded(monkeypatch):
+    """More blocks than that are sent early."""
+    monkeypatch.setattr(stream_module, "MOST_WAITING_BLOCKS", 10)
+    made = Made(min_interval_s=100.0)
+    for _ in range(10):
+        made.stream.take([ONE])
+    assert len(made.live.sent) == 1
+    for _ in range(12):
+        made.stream.take([ONE])
+    assert [len(events_of(payload)) for _, payload in made.live.sent] == [1, 11, 11]
+
+
+def chained(*names: bytes, behind: bytes | None = None) -> Stored:
+    digests = tuple(name * 32 for name in names)
+    return Stored(digests, behind and behind * 32, bytes(16 * len(names)), 4)
+
+
+def poisoned(ts, events, rank, form):
+    """An encoder that takes offence at a block."""
+    if any(isinstance(event, Stored) and b"x" * 32 in event.digests for event in events):
+        raise ValueError("no")
+    return encode_batch(ts, events, rank, form)
+
+
 def test_what_cannot_be_encoded():
-    """Twice: two errors, nothing raised, two empty batches in its places, and the whole cache is wished for."""
-    failures = iter([False, True, True, False])
+    """At first the batch is sent empty and the whole cache is wished for, once; when it fails again it is left out
+    with what stands behind it, and readers are right about all the rest.
+    """
+    made = Made(encode=poisoned)
+    made.stream.take([chained(b"a"), chained(b"x"), chained(b"b")])
+    assert events_of(made.live.sent[1][1]) == []
+    assert (made.row["kv_event_encode_errors"], made.stream.wishes_all) == (1, 1)
+    made.stream.take([Cleared(), chained(b"a"), chained(b"x", b"y"), chained(b"b")])
+    made.stream.take([chained(b"c", behind=b"b"), chained(b"z", behind=b"y")])
+    assert (made.row["kv_event_encode_errors"], made.stream.wishes_all) == (2, 1)
+    assert {digest[:1] for digest in state_after(made.live.sent)["GPU"]} == {b"a", b"b", b"c"}
+    made.stream.take([Removed((b"z" * 32, b"c" * 32)), Removed((b"y" * 32, b"x" * 32))])
+    (gone,) = decode_batch(made.live.sent[-1][1]).events
+    assert gone == Removed((b"c" * 8,))
+    made.stream.take([chained(b"y", b"z")])
+    assert {digest[:1] for digest in state_after(made.live.sent)["GPU"]} == {b"a", b"b", b"y", b"z"}
+    assert state_after(made.replay(0)) == state_after(made.live.sent)
+    assert numbers(made.live.sent) == list(range(6))
+
+
+def test_an_encoder_that_fails_for_a_while():
+    """Twice: two errors, nothing raised, each number used."""
+    failures = iter([False, True, True])
 
     def encode(ts, events, rank, form):
-        if next(failures):
+        if next(failures, False):
             raise ValueError("no")
         return encode_batch(ts, events, rank, form)
 
     made = Made(encode=encode)
     for _ in range(3):
         made.stream.take([ONE])
-    assert [(number, events_of(payload)) for number, payload in made.live.sent[1:]] == [(1, []), (2, []), (3, [Stored])]
-    assert (made.row["kv_event_encode_errors"], made.stream.wishes_all) == (2, 2)
+    assert numbers(made.live.sent) == [0, 1, 2, 3]
+    assert made.row["kv_event_encode_errors"] == 2

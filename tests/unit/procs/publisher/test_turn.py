@@ -9,7 +9,7 @@ from fourstroke.ipc.messages import KvBatch, KvChange
 from fourstroke.ipc.wire import memory_wire
 from fourstroke.procs.publisher.turn import BATCHES_AT_ONCE, PublisherTurn
 
-from .made import Made, numbers
+from .made import Made, numbers, state_after
 
 ROOT = bytes(32)
 CLEARED = KvChange(KvKind.CLEARED)
@@ -35,24 +35,53 @@ class Turning(Made):
 
 
 @pytest.mark.parametrize(
-    "batches, published, taken, bad",
+    "batches, published, bad, wishes",
     [
-        ([(1, 0), (1, 1), (1, 2)], 4, 3, 0),
-        ([(1, 0), (1, 2), (1, 1)], 3, 3, 1),
-        ([(1, 0), (1, 1), (2, 0), (2, 1)], 5, 4, 0),
-        ([(2, 0), (1, 0), (1, 1), (2, 1)], 3, 4, 2),
-        ([(1, 0), (1, 0)], 2, 2, 1),
-        ([(1, 1), (1, -1)], 1, 2, 2),
+        ([(1, 0), (1, 1), (1, 2)], 4, 0, 0),
+        ([(1, 0), (1, 2), (1, 3)], 2, 1, 1),
+        ([(1, 0), (1, 1), (2, 0), (2, 1)], 5, 0, 0),
+        ([(2, 0), (1, 0), (1, 1), (2, 1)], 3, 2, 0),
+        ([(1, 0), (1, 0)], 2, 1, 0),
+        ([(1, 1), (1, 2), (1, 3)], 1, 1, 1),
+        ([(1, 0), (2, 1), (2, 2)], 2, 1, 1),
+        ([(1, 0), (1, 2), (2, 0), (2, 1)], 4, 1, 0),
     ],
-    ids=["in order", "a gap", "a later session", "an old one", "twice", "no beginning"],
+    ids=["in order", "a gap", "a later one", "an old one", "twice", "no beginning", "a later one's end", "all again"],
 )
-def test_sessions_and_numbers(batches, published, taken, bad):
-    """What does not continue a session, or begin a later one, is a bad message; all count as taken."""
+def test_sessions_and_numbers(batches, published, bad, wishes):
+    """What does not continue a session, or begin a later one, is a bad message; where something is missing everything
+    is wished for, if it does not begin by itself. All count as taken.
+    """
     made = Turning()
     for at, (session, number) in enumerate(batches):
         made.send(session, number, *([CLEARED] if number == 0 else []), stored(at))
     made.turn.run()
-    assert (len(made.live.sent), made.row["kv_event_taken"], made.inbox.bad_frames) == (published, taken, bad)
+    assert (len(made.live.sent), made.inbox.bad_frames, made.row["kv_event_wishes"]) == (published, bad, wishes)
+    assert made.row["kv_event_taken"] == len(batches)
+
+
+def test_frames_that_are_no_batch():
+    """Are batches that got lost: they count as taken, so that the way does not fill up, and all is wished for."""
+    made = Turning()
+    made.send(1, 0, CLEARED)
+    made.turn.run()
+    made.outbox.socket.send(b"\0" * 9)
+    made.turn.run()
+    assert (made.row["kv_event_taken"], made.row["kv_event_wishes"], made.row["kv_event_gaps"]) == (2, 1, 1)
+    made.turn.run()
+    assert (made.row["kv_event_taken"], made.row["kv_event_wishes"]) == (2, 1)
+
+
+def test_what_never_makes_sense_is_asked_for_seldom():
+    """However often it is told, the whole cache is wished for once in a while."""
+    made = Turning()
+    wrong = KvChange(KvKind.STORED, bytes(64), (1).to_bytes(4, "little"), ROOT, bytes(32))
+    for session in range(1, 50):
+        made.send(session, 0, CLEARED, wrong)
+        made.turn.run()
+        made.now += 1
+    assert made.row["kv_event_wishes"] == 5
+    assert made.row["kv_event_gaps"] == 49
 
 
 def test_batches_for_another_process():
@@ -64,13 +93,16 @@ def test_batches_for_another_process():
 
 
 def test_columns_that_do_not_fit():
-    """A bad message; the stream goes on."""
+    """A bad message: everything is wished for, and the stream goes on with that."""
     made = Turning()
     wrong = KvChange(KvKind.STORED, bytes(64), (1).to_bytes(4, "little"), ROOT, bytes(32))
     made.send(1, 0, CLEARED, wrong)
     made.send(1, 1, stored(5))
     made.turn.run()
-    assert (numbers(made.live.sent), made.inbox.bad_frames) == ([0, 1], 1)
+    assert (numbers(made.live.sent), made.inbox.bad_frames, made.row["kv_event_wishes"]) == ([0], 1, 1)
+    made.send(2, 0, CLEARED, stored(5))
+    made.turn.run()
+    assert state_after(made.live.sent).keys() == {"GPU"}
 
 
 def test_live_batches_come_before_readers():
