@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -14,6 +13,7 @@ from .fields import Route
 from .live import Choice, LiveRequest
 from .message import message, text_of
 from .parts import Part, Parts
+from .values import to_json
 
 OBJECTS: dict[Route, str] = {"completions": "text_completion", "chat": "chat.completion"}
 
@@ -54,7 +54,7 @@ def failure(choice: Choice, ending: Ending) -> Refusal | None:
         return Refusal(500, ending.detail or "the request failed")
     if ending.finish is Finish.REJECTED:
         return Refusal(400, ending.detail or "the request can never run on this server")
-    if ending.finish is Finish.TIMEOUT and not any(one.sent_chars for one in choice.request.choices):
+    if ending.finish is Finish.TIMEOUT and not any(one.read_chars for one in choice.request.choices):
         return Refusal(504, ending.detail or "the request took too long", code="timeout")
     return None
 
@@ -102,7 +102,3 @@ def _whole_choice(route: Route, choice: Choice, part: Part) -> str:
     before = {"index": choice.index, **content}
     after = {"finish_reason": finish_reason(choice.ending, part.called), "stop_reason": stop_reason(choice.ending)}
     return f'{to_json(before)[:-1]},"logprobs":{part.logprobs},{to_json(after)[1:]}'
-
-
-def to_json(value: Any) -> str:
-    return json.dumps(value, separators=(",", ":"))

@@ -65,7 +65,7 @@ async def _on_refusal(_: Request, error: Exception) -> Response:
 
 async def _on_wrong_route(http: Request, error: Exception) -> Response:
     assert isinstance(error, HTTPException)
-    where = f"{http.method} {quoted(http.url.path)}"
+    where = f"{http.method} {quoted(http.scope['path'])}"  # http.url would decode the query, which may be no text
     message = f"{where} is not a route" if error.status_code == 404 else f"{where}: {error.detail}"
     return refused(Refusal(error.status_code, message, headers=tuple((error.headers or {}).items())))
 

@@ -19,8 +19,8 @@ from starlette.requests import Request
 
 from ...common.errors import InvalidRequest
 from .errors import Refusal
-from .messages import strings
 from .patient_json import patient_loads
+from .values import strings
 
 MAX_BODY_BYTES = 32 << 20
 

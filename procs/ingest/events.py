@@ -10,12 +10,13 @@ from collections.abc import Sequence
 from json.encoder import encode_basestring_ascii
 from typing import Any
 
-from .answers import Head, finish_reason, stop_reason, to_json, usage
+from .answers import Head, finish_reason, stop_reason, usage
 from .errors import Refusal, error_object
 from .live import LiveRequest, News
 from .message import chunk_delta
 from .parts import Part, Parts
 from .tools.deltas import Content, Delta
+from .values import to_json
 
 DONE = b"data: [DONE]\n\n"
 _SLOT = "\0"

@@ -14,8 +14,9 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
 from ...common.errors import InvalidRequest
-from .messages import Message, strings
+from .messages import Message
 from .tokenizer import ControlToken
+from .values import strings
 
 _MARKS = [chr(code) for code in range(0xFDD0, 0xFDF0)]
 

@@ -57,7 +57,7 @@ class Choice:
     """The log-probabilities of the prompt's tokens from the second on, if they are wanted."""
     held: list[NewTokens] = field(default_factory=list)
     """Tokens that came without text, whose log-probabilities go with the next that there is."""
-    sent_chars: int = 0
+    read_chars: int = 0
     mail: str = ""
     mailed: list[NewTokens] = field(default_factory=list)
     ending: Ending | None = None
@@ -169,7 +169,7 @@ class LiveRequest:
 
 def _take(choice: Choice) -> News:
     news = News(choice, choice.mail, choice.ending, choice.mailed)
-    choice.sent_chars += len(choice.mail)
+    choice.read_chars += len(choice.mail)
     choice.mail, choice.mailed = "", []
     choice.in_mail = False
     return news

@@ -6,7 +6,6 @@ Knows no template and no tokenizer.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
 from typing import Any
 
 from ...common.errors import InvalidRequest
@@ -125,16 +124,3 @@ def _tool_call(call: Any, where: str) -> Any:
         except (ValueError, RecursionError):
             raise InvalidRequest(f"{where}.tool_calls holds arguments that are not JSON", "messages") from None
     return {**call, "function": {**function, "arguments": arguments}}
-
-
-def strings(value: Any) -> Iterator[str]:
-    """All strings in a value, however deep, names of members included."""
-    waiting = [value]
-    while waiting:
-        item = waiting.pop()
-        if isinstance(item, str):
-            yield item
-        elif isinstance(item, dict):
-            waiting.extend([*item, *item.values()])
-        elif isinstance(item, list):
-            waiting.extend(item)

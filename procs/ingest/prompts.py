@@ -21,21 +21,22 @@ from ...ipc.ring import Tokens
 from .errors import prompt_too_long
 from .framing import CHAT, TEXT, Framing
 from .literal import Separator
-from .messages import Message, read_messages, strings
+from .messages import Message, read_messages
 from .template import ChatTemplate
 from .tokenizer import ModelTokenizer, TooManyTokens
 from .tools.format import CallFormat
 from .tools.hermes import HERMES
 from .tools.request import Function
 from .tools.wording import in_words
+from .values import is_small, to_json
 
 Prompt = str | list[int]
 
 INLINE_CHARS = 4096
 """A text of so many characters takes about 1 ms; waking a thread for less costs more than it saves."""
 
-MESSAGE_CHARS = 100
-"""What a message costs beyond its text, in the template above all: as much as so many characters (25 us)."""
+MEMBER_CHARS = 25
+"""What a member of a message costs beyond its text, in the template above all: as much as so many characters (6 us)."""
 
 INLINE_IDS = 4096
 """So many ids are checked, or become text, in some 0.5 ms."""
@@ -107,16 +108,17 @@ class Prompts:
             raise InvalidRequest("this model has no chat template; use /v1/completions", "messages")
         if isinstance(value, list) and len(value) >= max_model_len:
             raise prompt_too_long(f"at least {len(value)}", max_model_len, "messages")
-        few = not isinstance(value, list) or MESSAGE_CHARS * len(value) <= INLINE_CHARS
-        messages = read_messages(value) if few else await self._run(False, lambda: read_messages(value))
-        tools = [function.for_template() for function in functions]
-        if not self._template.takes_tools:
-            messages, tools = in_words(messages, functions, form), []
+        template, tools = self._template, [function.for_template() for function in functions]
+        inline = is_small([value, tools], INLINE_CHARS, MEMBER_CHARS)
+
+        def read() -> tuple[list[Message], list[Any]]:
+            messages = read_messages(value)
+            return (messages, tools) if template.takes_tools else (in_words(messages, functions, form), [])
+
+        messages, told = await self._run(inline, read)
         self._check_size(sum(len(message["content"]) for message in messages), max_model_len, "messages")
-        template = self._template
-        inline = few and sum(map(len, strings([*messages, *tools]))) + MESSAGE_CHARS * len(messages) <= INLINE_CHARS
         try:
-            return await self._run(inline, lambda: self._encode_messages(template, messages, tools, framing, most))
+            return await self._run(inline, lambda: self._encode_messages(template, messages, told, framing, most))
         except TooManyTokens as error:
             raise prompt_too_long(f"at least {error.count}", max_model_len, "messages") from None
 
@@ -134,9 +136,21 @@ class Prompts:
 
     async def text_of(self, value: Any) -> str:
         """The text of a list of token ids. Raises InvalidRequest."""
-        size = self._tokenizer.vocab_size
-        inline = not isinstance(value, list) or len(value) <= INLINE_IDS
-        return await self._run(inline, lambda: self._tokenizer.decode(check_ids(value, size, "tokens")))
+        return await self._of_listed(value, lambda: self._decoded(value))
+
+    async def text_as_json(self, value: Any) -> str:
+        """The same as a string in JSON."""
+        return await self._of_listed(value, lambda: to_json(self._decoded(value)))
+
+    async def _of_listed(self, value: Any, work: Callable[[], str]) -> str:
+        return await self._run(not isinstance(value, list) or len(value) <= INLINE_IDS, work)
+
+    def _decoded(self, value: Any) -> str:
+        return self._tokenizer.decode(check_ids(value, self._tokenizer.vocab_size, "tokens"))
+
+    async def spellings(self, ids: list[int]) -> str:
+        """The spellings of token ids, as a list in JSON."""
+        return await self._run(len(ids) <= INLINE_IDS, lambda: to_json(self._tokenizer.spellings(ids)))
 
     async def listed(self, ids: list[int]) -> str:
         """Token ids as a list in JSON."""

@@ -9,7 +9,6 @@ from starlette.responses import JSONResponse, Response
 
 from ...common.errors import InvalidRequest
 from ...common.types import Finish
-from .answers import to_json
 from .body import Body, parse, read_body, read_object
 from .errors import Refusal, quoted
 from .framing import read_framing
@@ -102,7 +101,7 @@ class Routes:
         listed = await self._service.prompts.listed(tokens)
         answer = f'{{"tokens":{listed},"count":{len(tokens)},"max_model_len":{length}'
         if flag(body, "return_token_strs", False):
-            answer += f',"token_strs":{to_json(self._service.prompts.tokenizer.spellings(tokens))}'
+            answer += f',"token_strs":{await self._service.prompts.spellings(tokens)}'
         return Response(answer + "}", media_type="application/json")
 
     async def detokenize(self, http: Request) -> Response:
@@ -110,4 +109,5 @@ class Routes:
         body = await read_object(http)
         self._service.limits()
         self._service.model_name(body)
-        return JSONResponse({"prompt": await self._service.prompts.text_of(body.get("tokens"))})
+        text = await self._service.prompts.text_as_json(body.get("tokens"))
+        return Response(f'{{"prompt":{text}}}', media_type="application/json")

@@ -27,8 +27,14 @@ _MAX_BITS = 1 << 16
 _MAX_WIDTH = 1000
 """Of padding and indentation."""
 
-_WIDE = re.compile(r"%[^a-zA-Z%]*(\d{4}|\*)")
+_MAX_DEPTH = 64
+"""Of what is written with indentation, where each line costs as much as it lies deep."""
+
+_WIDE = re.compile(r"%(\([^()]*\))?[^a-zA-Z%(]*(\d{4}|\*)|%\([^()]*\(")
 _WIDE_FIELD = re.compile(r":[^{}]*(\d{4}|\{)")
+
+_FIELD_MARKS = {"%": "%", "format": "{"}
+"""What each field of a layout begins with: any of them may write any operand."""
 
 
 def size(value: Any) -> int:
@@ -52,6 +58,8 @@ def written(value: Any, most: int) -> int:
             chars += _ITEM_CHARS * len(item)
         elif isinstance(item, Namespace):
             return most + 1
+        elif isinstance(item, int):
+            chars += item.bit_length() // 3
         chars += _ITEM_CHARS
     return chars
 
@@ -64,6 +72,10 @@ def price(name: str, args: tuple[Any, ...], kwargs: dict[str, Any], most: int) -
     chars = 0
     if name in _WRITES:
         chars = sum([written(value, most) for value in (*args, *kwargs.values())])
+        if name in _FIELD_MARKS and isinstance(args[0], str):
+            chars *= max(1, args[0].count(_FIELD_MARKS[name]))
+        if chars > most:
+            return chars
     if (check := _PRICES.get(name)) is not None:
         chars += check(*args, **kwargs)
     return chars
@@ -114,9 +126,33 @@ def _indent(text: str, width: int | str = 4, *args: Any, **kwargs: Any) -> int:
     return _padded(spaces <= _MAX_WIDTH) and spaces * (1 + text.count("\n"))
 
 
-def _tojson(_: Any, *args: Any, **kwargs: Any) -> int:
-    options = (*args, *kwargs.values())
-    return _padded(all(option <= 16 if isinstance(option, int) else written(option, 256) <= 256 for option in options))
+def _tojson(value: Any, *args: Any, **kwargs: Any) -> int:
+    """With an indentation each item is a line that begins with as many spaces as it lies deep."""
+    options = [option for option in (*args, *kwargs.values()) if option is not None]
+    if not options:
+        return 0
+    spaces = max(option if isinstance(option, int) else written(option, 256) for option in options)
+    lines, deep = _lines_and_depth(value)
+    return _padded(spaces <= 16 + _ITEM_CHARS and deep <= _MAX_DEPTH) + lines * spaces * deep
+
+
+def _lines_and_depth(value: Any) -> tuple[int, int]:
+    """How many items there are in a value, and how deep they lie, up to one more than may be."""
+    lines, deep, level = 0, 0, [value]
+    while level and deep <= _MAX_DEPTH:
+        lines, deep = lines + len(level), deep + 1
+        level = [
+            inner
+            for item in level
+            if isinstance(item, list | tuple | dict)
+            for inner in (item.values() if isinstance(item, dict) else item)
+        ]
+    return lines, deep
+
+
+def _round(_: Any, precision: int = 0, *args: Any, **kwargs: Any) -> int:
+    """10 to the power of the precision is computed."""
+    return _padded(precision <= _MAX_WIDTH)
 
 
 def _join(values: list[Any], d: Any = "", *args: Any, **kwargs: Any) -> int:
@@ -141,6 +177,7 @@ _PRICES: dict[str, Callable[..., int]] = {
     "tojson": _tojson,
     "join": _join,
     "replace": _replace,
+    "round": _round,
 }
 
 _WRITES = frozenset(

@@ -18,8 +18,8 @@ from jinja2.ext import Extension, loopcontrols
 from jinja2.parser import Parser
 
 from ...common.errors import InvalidRequest, ModelError
-from .messages import strings
 from .sandbox import BoundedEnvironment
+from .values import strings
 
 _RENDER_ERRORS = (
     jinja2.TemplateError,

@@ -6,7 +6,6 @@ Where calls must obey them, they become a grammar (grammar.py), which finds all 
 
 from __future__ import annotations
 
-import json
 import re
 from dataclasses import dataclass
 from typing import Any
@@ -15,10 +14,14 @@ from ....common.errors import InvalidRequest
 from ....common.rules import Schema
 from ..body import Body
 from ..errors import quoted
+from ..values import is_flat, is_small
 
 MAX_TOOLS = 128
 MAX_TOOLS_CHARS = 1 << 20
-"""Of all functions together, as JSON: a prompt of 128 large ones is some 300 KB."""
+"""Of all functions together: a prompt of 128 large ones is some 300 KB."""
+
+MEMBER_CHARS = 16
+"""A member of an object, or an item of a list, counts as so many: to look at a million of them takes 0.1 s."""
 
 MAX_DEPTH = 64
 _NAME = re.compile(r"[A-Za-z0-9_.-]{1,64}")
@@ -151,24 +154,10 @@ def _functions(value: Any) -> tuple[Function, ...]:
 
 def _check_size(value: Any) -> None:
     """Refuse what would be expensive to print or too deep to walk."""
-    if _depth(value) > MAX_DEPTH:
-        raise InvalidRequest(f"tools is nested more than {MAX_DEPTH} levels deep", "tools")
-    if len(json.dumps(value, ensure_ascii=False)) > MAX_TOOLS_CHARS:
+    if not is_small(value, MAX_TOOLS_CHARS, MEMBER_CHARS):
         raise InvalidRequest(f"tools has more than {MAX_TOOLS_CHARS:,} characters", "tools")
-
-
-def _depth(value: Any) -> int:
-    """How deep a value is nested, up to one more than is allowed. Level by level: the depth is a client's choice."""
-    depth, level = 0, [value]
-    while level and depth <= MAX_DEPTH:
-        depth += 1
-        level = [
-            inner
-            for item in level
-            if isinstance(item, list | dict)
-            for inner in (item.values() if isinstance(item, dict) else item)
-        ]
-    return depth
+    if not is_flat(value, MAX_DEPTH):
+        raise InvalidRequest(f"tools is nested more than {MAX_DEPTH} levels deep", "tools")
 
 
 def _function(tool: Any, where: str) -> Function:

@@ -316,7 +316,7 @@ def test_stop(process: StandIn, drain: bool) -> None:
         streamed = asyncio.create_task(running.ask(stream=True))
         rid = await running.submit()
         running.tell("output0", text((rid, "a", 1)))
-        await running.until(lambda: any(choice.sent_chars for choice in running.table._choices.values()))
+        await running.until(lambda: any(choice.read_chars for choice in running.table._choices.values()))
         if drain:
             running.tell("supervisor", Drain())
             await running.until(lambda: process.reports[-1][0] is State.DRAINING)

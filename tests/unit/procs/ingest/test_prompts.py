@@ -230,7 +230,8 @@ def test_long_prompts_are_hashed_by_a_worker(prompts: Prompts, monkeypatch: pyte
 
 def test_size_alone(prompts: Prompts, monkeypatch: pytest.MonkeyPatch) -> None:
     """A text whose size shows that it is too long is refused without being tokenised or rendered."""
-    monkeypatch.setattr(prompts, "_run", None)
+    monkeypatch.setattr(prompts, "_encode_messages", None)
+    monkeypatch.setattr(prompts.tokenizer, "encode_prompt", None)
     text = "word " * 1_000_000
     for value in (prompts.of_text(text, 100), prompts.of_messages([{"role": "user", "content": text}], 100)):
         with pytest.raises(Refusal, match=r"at least \d+ tokens.* 100"):

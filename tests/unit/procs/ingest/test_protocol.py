@@ -145,7 +145,7 @@ def test_client_that_does_not_read(around: Surroundings, half_closed: bool) -> N
                 connection._probes.send()
             await asyncio.sleep(0)
         assert connection.transport.get_write_buffer_size() <= HIGH_WATER_BYTES + 2 * len(delta)
-        sent, kept = choice.sent_chars, len(choice.mail)
+        sent, kept = choice.read_chars, len(choice.mail)
         assert kept >= 999 * len(delta)  # one piece was on its way
         around.engine.end(rid, Finish.LENGTH)
         reader, writer = await asyncio.open_connection(sock=client)

@@ -108,7 +108,7 @@ def test_nothing_is_lost(rows: list[tuple[int, str, int, bool]]) -> None:
         list(take())
     assert found == expected
     assert [len(choice.generated) for choice in request.choices] == [4 * count for count in tokens]
-    assert [choice.sent_chars for choice in request.choices] == [len(expected[index]) for index in range(3)]
+    assert [choice.read_chars for choice in request.choices] == [len(expected[index]) for index in range(3)]
 
 
 def test_empty_deltas_are_no_news() -> None:
