@@ -66,7 +66,7 @@ def server() -> Iterator[Server]:
         for role, pid in server.children().items():
             os.kill(pid, signal.SIGKILL)
             wait_metric(server.url, "restarts_total", f"{role}0", lambda restarts: restarts == 1)
-        server.wait_said(": ready", 2 * len(server.children()))
+        server.wait_said(" ready in ", 2 * len(server.children()))
         yield server
 
 
