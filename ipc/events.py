@@ -68,3 +68,13 @@ class Batch:
     events: tuple[KvEvent, ...]
     rank: int
     unread: int = 0
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether it tells nothing: a heartbeat, or what stands for a batch that is not kept any more."""
+        return not self.events and not self.unread
+
+    @property
+    def begins_cleared(self) -> bool:
+        """Whether it says first that nothing is cached, so that nothing of before matters."""
+        return bool(self.events) and isinstance(self.events[0], Cleared)

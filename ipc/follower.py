@@ -16,7 +16,7 @@ from dataclasses import dataclass
 
 from ..common.errors import BadMessage
 from .event_codec import decode_batch
-from .events import Batch, Cleared
+from .events import Batch
 from .replay import read_answer, read_live
 
 MAX_WAITING = 10_000
@@ -237,18 +237,14 @@ class Follower:
 
 
 def _is_empty(payload: bytes) -> bool:
-    """Whether a batch tells nothing."""
     try:
-        batch = decode_batch(payload)
+        return decode_batch(payload).is_empty
     except BadMessage:
         return False
-    return not batch.events and not batch.unread
 
 
 def _begins_with_nothing(payload: bytes) -> bool:
-    """Whether a batch says first that nothing is cached."""
     try:
-        events = decode_batch(payload).events
+        return decode_batch(payload).begins_cleared
     except BadMessage:
         return False
-    return bool(events) and isinstance(events[0], Cleared)

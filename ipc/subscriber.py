@@ -21,7 +21,7 @@ import zmq
 import zmq.asyncio
 
 from .follower import Follower, Item, Received, Silent, Unreadable
-from .keep_alive import keep_alive
+from .keep_alive import keep_alive, ping
 from .replay import request_frames
 
 ANSWER_TIMEOUT_S = 10.0
@@ -47,6 +47,7 @@ class _Connection:
         self._live = self._context.socket(zmq.SUB)
         self._live.rcvhwm = QUEUE
         keep_alive(self._live)
+        ping(self._live)
         self._monitor: Any = self._live.get_monitor_socket(zmq.EVENT_DISCONNECTED)
         self._live.subscribe(topic)
         self._live.connect(pub)
@@ -120,6 +121,7 @@ class _Connection:
         socket = self._context.socket(zmq.DEALER)
         socket.rcvhwm = QUEUE
         keep_alive(socket)
+        ping(socket)
         socket.connect(self._replay)
         return socket
 

@@ -42,6 +42,11 @@ class Rules:
         self._rank = rank
         self._block_size: Any = None
         self._stored: dict[str, set[int]] = {}
+        self._knows_all = True
+
+    def miss(self) -> None:
+        """Batches before the next one have not come: until all is cleared nobody knows what is there."""
+        self._knows_all = False
 
     def hear(self, payload: bytes) -> None:
         """Look at a payload."""
@@ -71,6 +76,7 @@ class Rules:
             return
         if fields["type"] == "AllBlocksCleared":
             self._stored.clear()
+            self._knows_all = True
             return
         hashes, medium = fields.get("block_hashes"), fields.get("medium")
         if not _all_in(hashes, _HASHES):
@@ -80,7 +86,7 @@ class Rules:
             yield f"a medium is {medium!r} [8]"
         here = self._stored.setdefault(str(medium), set())
         if fields["type"] == "BlockRemoved":
-            if not here.issuperset(hashes):
+            if self._knows_all and not here.issuperset(hashes):
                 yield "a block is removed that is not there [10]"
             here.difference_update(hashes)
             return
@@ -114,9 +120,9 @@ class Rules:
             yield "a hash is twice in an event [3]"
         if max(hashes) < 1 << 32:
             yield "hashes are tiny [3]"
-        if not here.isdisjoint(hashes):
+        if self._knows_all and not here.isdisjoint(hashes):
             yield "a block is stored that is there already [10]"
-        if parent is not None and not any(parent in blocks for blocks in self._stored.values()):
+        if self._knows_all and parent is not None and not any(parent in blocks for blocks in self._stored.values()):
             yield "a block is stored behind one that is not there [3]"
         yield from self._content(fields, len(hashes))
 

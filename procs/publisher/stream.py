@@ -11,6 +11,7 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Callable, Sequence
+from itertools import dropwhile
 from typing import Protocol
 
 from ...common.log import Seldom
@@ -67,6 +68,7 @@ class Stream:
         self._waiting: list[KvEvent] = []
         self._waiting_blocks = 0
         self._is_empty = True  # as far as it was told here: what batch 0 says need not be said again
+        self._must_clear = False  # what is told until then stands on something that was not told
         self._unsayable = Unsayable()
         self._warning = Seldom(clock)
         self.wishes_all = 0
@@ -82,7 +84,10 @@ class Stream:
 
         That the cache is empty is never kept back.
         """
-        if self._is_empty and isinstance(events[0], Cleared):
+        if self._must_clear:
+            events = list(dropwhile(lambda event: not isinstance(event, Cleared), events))
+            self._must_clear = not events
+        if self._is_empty and events and isinstance(events[0], Cleared):
             events = events[1:]
         self._is_empty = self._is_empty and not events
         self._waiting += events
@@ -132,6 +137,7 @@ class Stream:
             log.error("batch %d of KV events cannot be encoded: %s", self._history.next, error)
         if not self.wishes_all:
             self.wishes_all = 1
+            self._must_clear = True
             return ()
         return self._unsayable.without(events, self._can_be_said)
 

@@ -13,7 +13,8 @@ from fourstroke.ipc.event_codec import encode_batch
 from fourstroke.ipc.events import Cleared
 from fourstroke.ipc.replay import END, answer_frames, live_frames
 from fourstroke.launch.kv_events import check as check_module
-from fourstroke.launch.kv_events.check import Heard, check, judge
+from fourstroke.launch.kv_events.check import check, judge
+from fourstroke.launch.kv_events.listening import Heard
 from fourstroke.launch.kv_events.rules import Rules
 from fourstroke.launch.options import make_parser
 
@@ -120,9 +121,9 @@ def test_another_block_size_later():
 def heard_of(live: list[list[bytes]], answers: list[list[bytes]]) -> Heard:
     heard = Heard()
     for frames in live:
-        check_module._take_live(heard, frames)
+        heard.take_live(frames)
     for frames in answers:
-        check_module._take_answer(heard, frames)
+        heard.take_answer(frames)
     return heard
 
 
@@ -149,6 +150,59 @@ def test_frames_and_answers(live, answers, expected):
     """Numbers without holes, an end without payload, an answer from where it was asked for, the same bytes twice."""
     found = judge(heard_of(live, answers), 0, replays=True, heartbeat_s=0, seed=None).wrong
     assert any(expected in line for line in found) if expected else not found
+
+
+CLEARED = {"type": "AllBlocksCleared"}
+NOTHING, STATE, ALL, MORE, LESS = (
+    msgpack.packb([ts, events, 0])
+    for ts, events in [
+        (9.5, []),
+        (9.5, [CLEARED, STORED]),
+        (1.5, [CLEARED]),
+        (2.5, [STORED]),
+        (3.5, [GONE]),
+    ]
+)
+
+
+def lives(*numbered: tuple[int, bytes]) -> list[list[bytes]]:
+    return [live_frames(b"", *one) for one in numbered]
+
+
+def answers(*numbered: tuple[int, bytes]) -> list[list[bytes]]:
+    return [*(answer_frames("topic", b"", *one) for one in numbered), ENDED]
+
+
+@pytest.mark.parametrize(
+    "live, answered",
+    [
+        (lives((7, LESS), (8, MORE)), None),
+        (lives((7, NOTHING), (8, ALL), (9, MORE), (10, LESS)), None),
+        (lives((0, ALL), (1, MORE), (2, LESS)), answers((0, NOTHING), (1, STATE), (2, LESS))),
+        (lives((2, LESS)), answers((0, ALL), (1, MORE))),
+        (lives((5, MORE), (6, LESS), (0, ALL), (1, MORE)), answers((0, ALL), (1, MORE))),
+        (lives((0, ALL), (2, LESS)), answers((0, ALL), (1, MORE), (2, LESS))),
+        ([], answers((2_000_000, STATE), (2_000_001, LESS))),
+    ],
+    ids=["late", "late, then cleared", "snapshot", "joined", "another process", "a gap that is filled", "far behind"],
+)
+def test_what_is_no_mistake_of_the_stream(live, answered):
+    """One who joins late, or misses something and asks for it, and a publisher that is replaced meanwhile."""
+    heard = heard_of(live, answered or [])
+    rules = judge(heard, 0, replays=answered is not None, heartbeat_s=0, seed="vllm-none-hash")
+    assert rules.wrong == {}
+
+
+def test_what_is_missing_is_known():
+    """So that it can be asked for: between answer and live ones, and behind a hole."""
+    heard = heard_of(lives((7, NOTHING)), answers((0, ALL), (1, MORE)))
+    assert (heard.may_miss, heard.missing(), heard.may_miss) == (True, 2, False)
+    heard = heard_of(lives((1, MORE)), answers((0, ALL), (1, MORE)))
+    assert heard.missing() is None
+    heard.take_live(lives((2, NOTHING))[0])
+    assert not heard.may_miss
+    heard.take_live(lives((4, NOTHING))[0])
+    assert (heard.may_miss, heard.missing()) == (True, 3)
 
 
 def test_silence_and_two_forms():

@@ -115,7 +115,9 @@ def test_what_cannot_be_encoded():
     made.stream.take([chained(b"a"), chained(b"x"), chained(b"b")])
     assert events_of(made.live.sent[1][1]) == []
     assert (made.row["kv_event_encode_errors"], made.stream.wishes_all) == (1, 1)
-    made.stream.take([Cleared(), chained(b"a"), chained(b"x", b"y"), chained(b"b")])
+    made.stream.take([chained(b"y", behind=b"x"), Removed((b"a" * 32,))])
+    assert len(made.live.sent) == 2
+    made.stream.take([Removed((b"b" * 32,)), Cleared(), chained(b"a"), chained(b"x", b"y"), chained(b"b")])
     made.stream.take([chained(b"c", behind=b"b"), chained(b"z", behind=b"y")])
     assert (made.row["kv_event_encode_errors"], made.stream.wishes_all) == (2, 1)
     assert {digest[:1] for digest in state_after(made.live.sent)["GPU"]} == {b"a", b"b", b"c"}
@@ -139,6 +141,6 @@ def test_an_encoder_that_fails_for_a_while():
 
     made = Made(encode=encode)
     for _ in range(3):
-        made.stream.take([ONE])
+        made.stream.take([Cleared(), ONE])
     assert numbers(made.live.sent) == [0, 1, 2, 3]
     assert made.row["kv_event_encode_errors"] == 2
