@@ -93,6 +93,9 @@ class Config:
     tool_call_parser: str = "auto"
     reasoning_parser: str = "auto"
     """How a model writes calls, and what it thinks before it answers; auto: as its chat template says."""
+
+    trust_request_chat_template: bool = False
+    """Requests may bring a chat template of their own, and variables for the model's."""
     kv_events: bool = False
     """Changes of the KV cache are published, for routers."""
 

@@ -192,6 +192,12 @@ HTTP = (
         "how the model writes what it thinks before it answers; auto: as its chat template says",
         REASONING_PARSERS,
     ),
+    Option(
+        "--trust-request-chat-template",
+        "trust_request_chat_template",
+        bool,
+        "requests may bring a chat template, and variables for the model's",
+    ),
     Option("--drain-timeout", "drain_timeout_s", finite, "seconds that requests may take to end on SIGTERM"),
 )
 """How the server is reached."""

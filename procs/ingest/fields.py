@@ -83,8 +83,6 @@ NOT_YET = (
     Field("suffix", None, "Text after the completion.", routes=("completions",), neutral=("",)),
     Field("functions", None, "The older name of tools.", routes=("chat",), neutral=([],)),
     Field("function_call", None, "The older name of tool_choice.", routes=("chat",), neutral=("none",)),
-    Field("chat_template", None, "Templates are not accepted from requests.", routes=("chat",)),
-    Field("chat_template_kwargs", None, "Nor variables for the server's own.", routes=("chat",)),
     Field("modalities", None, "What the answer is made of.", routes=("chat",), neutral=(["text"],)),
     Field("audio", None, "How an answer sounds.", routes=("chat",)),
     *[Field(f"guided_{kind}", None, "vLLM's older name of structured_outputs.") for kind in GUIDED],
@@ -135,6 +133,18 @@ FRAMING = (
         False,
         routes=("chat",),
         neutral=(False,),
+    ),
+    Field(
+        "chat_template",
+        {"type": "string"},
+        "In place of the model's. Refused unless the server trusts requests with that.",
+        routes=("chat",),
+    ),
+    Field(
+        "chat_template_kwargs",
+        {"type": "object"},
+        "Variables for the template. Refused unless the server trusts requests with that.",
+        routes=("chat",),
     ),
 )
 """What stands around a prompt's text (framing.py)."""

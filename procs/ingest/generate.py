@@ -70,7 +70,8 @@ class Generate:
 
     async def _admit(self, body: Body, parameters: Parameters, limits: ModelLimits, request_id: str) -> LiveRequest:
         table, params = self._service.table, parameters.sampling
-        prompts, framing = self._prompts(body), read_framing(body, self._route == "chat")
+        trusted = self._service.config.trust_request_chat_template
+        prompts, framing = self._prompts(body), read_framing(body, self._route == "chat", trusted)
         body.check_numbers()
         count = len(prompts) * params.n
         if count > table.capacity:

@@ -16,9 +16,6 @@ from .fields import DEFAULT_COMPLETION_TOKENS, FIELDS, PATHS, SAMPLING, Field, R
 from .structure import Structure, read_structure
 from .tools.request import NO_TOOLS, Tools, read_tools
 
-TEMPLATES = ("chat_template", "chat_template_kwargs")
-"""Fields that would let a client run a template of its own in the server."""
-
 
 @dataclass(frozen=True, slots=True)
 class Parameters:
@@ -46,13 +43,6 @@ def read_parameters(body: Body, route: Route, vocab_size: int) -> Parameters:
     return Parameters(sampling, read_structure(body), stream, _include_usage(body, stream), echo, tools)
 
 
-def refuse_templates(body: Body) -> None:
-    """Refuse a chat template, or values for the server's own, in a request."""
-    for name in TEMPLATES:
-        if body.get(name) is not None:
-            raise InvalidRequest(f"{name} is not accepted from a request on this server", name)
-
-
 def flag(body: Body, name: str, default: bool) -> bool:
     """A field that is true or false."""
     value = body.get(name)
@@ -65,8 +55,6 @@ def flag(body: Body, name: str, default: bool) -> bool:
 
 def _refuse_unusable(body: Body, route: Route) -> None:
     """Refuse what would have to be ignored: fields of the other route, and those that nobody has yet."""
-    if route == "chat":
-        refuse_templates(body)
     for field in FIELDS:
         value = body.get(field.name)
         if value is None or field.required or field.usable(route) or any(_same(value, one) for one in field.neutral):

@@ -15,7 +15,7 @@ from .framing import read_framing
 from .kv_sources import kv_sources
 from .metrics import CONTENT_TYPE, exposition
 from .openapi.document import document
-from .parameters import flag, refuse_templates
+from .parameters import flag
 from .service import Service
 from .tools.request import read_tools
 
@@ -84,13 +84,12 @@ class Routes:
         self._service.model_name(body)
         body.check_numbers()
         prompt, messages = body.get("prompt"), body.get("messages")
-        refuse_templates(body)
         functions = read_tools(body).functions
         if messages is not None:
             if prompt is not None:
                 raise InvalidRequest("prompt and messages are both given", "prompt")
             written = self._service.dialect.written
-            framing = read_framing(body, chat=True)
+            framing = read_framing(body, chat=True, trusts_templates=self._service.config.trust_request_chat_template)
             tokens = await self._service.prompts.of_messages(
                 messages, length, framing, functions=functions, form=written
             )

@@ -1,8 +1,8 @@
 """The model's chat template, run in a sandbox as transformers runs it. Knows nothing of tokens.
 
 Follows transformers/utils/chat_template_utils.py: the same options, filters and functions, so that a
-template renders here as it does there. The template is the model's, never a client's, and yet it is bounded
-in time and memory (sandbox.py): models come from anywhere.
+template renders here as it does there. The template is the model's, or a client's where the server trusts requests with
+that, and it is bounded in time and memory (sandbox.py): models come from anywhere.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from jinja2 import meta, nodes
 from jinja2.ext import Extension, loopcontrols
 from jinja2.parser import Parser
 
-from ...common.errors import InvalidRequest, ModelError
+from ...common.errors import InvalidRequest
 from .sandbox import BoundedEnvironment
 from .values import strings
 
@@ -33,11 +33,18 @@ _RENDER_ERRORS = (
 """What a template may raise for messages that it was not written for."""
 
 
+NO_VARIABLES: Mapping[str, Any] = {}
+
+
+class BrokenTemplate(Exception):
+    """What is wrong with a template itself."""
+
+
 class ChatTemplate:
     """A compiled template. Safe to render from several threads."""
 
     def __init__(self, source: str, special_tokens: Mapping[str, str]) -> None:
-        """`special_tokens` are variables of the template, "bos_token" and its like. Raises ModelError."""
+        """`special_tokens` are variables of the template, "bos_token" and its like. Raises BrokenTemplate."""
         environment = BoundedEnvironment(trim_blocks=True, lstrip_blocks=True, extensions=[_Generation, loopcontrols])
         environment.filters["tojson"] = environment.paid("tojson", _tojson)
         environment.globals["raise_exception"] = _raise_exception
@@ -46,9 +53,9 @@ class ChatTemplate:
             self._template = environment.from_string(source)
             names = meta.find_undeclared_variables(environment.parse(source))
         except RecursionError:
-            raise ModelError("the model's chat template is broken: it is too deeply nested") from None
+            raise BrokenTemplate("it is too deeply nested") from None
         except jinja2.TemplateError as error:
-            raise ModelError(f"the model's chat template is broken: {error}") from None
+            raise BrokenTemplate(str(error)) from None
         self._environment = environment
         self._special_tokens = dict(special_tokens)
         self._knows_developer = "developer" in source
@@ -56,27 +63,33 @@ class ChatTemplate:
         """Whether it would do anything with tools."""
 
     def render(
-        self, messages: Sequence[Mapping[str, Any]], opens_answer: bool = True, tools: Sequence[Any] = ()
+        self,
+        messages: Sequence[Mapping[str, Any]],
+        opens_answer: bool = True,
+        tools: Sequence[Any] = (),
+        variables: Mapping[str, Any] = NO_VARIABLES,
     ) -> str:
         """The prompt of a conversation; with `opens_answer` up to where the assistant speaks. Raises InvalidRequest.
 
+        `variables` are what the template may know beside that.
         The OpenAI API's newer name of the system role is "developer", which most templates were written without.
         """
         if not self._knows_developer:
             messages = [_with_system_role(message) for message in messages]
-        self._environment.begin(sum(map(len, strings([*messages, *tools]))))
+        self._environment.begin(sum(map(len, strings([*messages, *tools, variables]))))
         try:
             return self._template.render(
-                messages=messages,
-                tools=list(tools) or None,
-                documents=None,
-                add_generation_prompt=opens_answer,
-                **self._special_tokens,
+                {
+                    "documents": None,
+                    **variables,
+                    "messages": messages,
+                    "tools": list(tools) or None,
+                    "add_generation_prompt": opens_answer,
+                    **self._special_tokens,
+                }
             )
         except _RENDER_ERRORS as error:
-            raise InvalidRequest(
-                f"the model's chat template does not take these messages: {error}", "messages"
-            ) from None
+            raise InvalidRequest(f"the chat template does not take these messages: {error}", "messages") from None
 
 
 def _with_system_role(message: Mapping[str, Any]) -> Mapping[str, Any]:

@@ -7,7 +7,6 @@ from typing import Any
 from ....common.rules import Flag, Schema
 from ..fields import FIELDS, FRAMING, LOGPROBS, TOKENS, TOOL_FIELDS, Field, Route
 from ..messages import MESSAGES
-from ..parameters import TEMPLATES
 
 _IGNORED = "Not a field of this route: ignored."
 _NOT_HERE = "Not a field of this route: refused, unless it changes nothing."
@@ -34,7 +33,6 @@ def tokenize() -> Schema:
             "messages": _nullable(MESSAGES),
             "return_token_strs": {**_nullable(Flag().schema()), "default": False},
             **{field.name: _described(field, "chat") for field in (*FRAMING, *TOOL_FIELDS)},
-            **{name: {"type": "null", "description": _NOT_YET} for name in TEMPLATES},
         },
         "oneOf": [
             {"required": ["prompt"], "properties": {"prompt": {"type": "string"}, "messages": {"type": "null"}}},

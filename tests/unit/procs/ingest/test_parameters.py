@@ -1,6 +1,5 @@
 """Fields of a request: read, defaulted, or refused by name; never ignored when they are documented."""
 
-import json
 from typing import Any
 
 import pytest
@@ -222,10 +221,3 @@ def test_stream_options() -> None:
     for options in [5, [], "x", {"include_usage": 1}]:
         refused("stream_options", stream=True, stream_options=options)
     refused("stream_options", stream_options={"include_usage": True})
-
-
-@pytest.mark.parametrize("name", ["chat_template", "chat_template_kwargs"])
-@pytest.mark.parametrize("value", ["{{ messages }}", {}, {"add_generation_prompt": False}], ids=json.dumps)
-def test_templates(name: str, value: Any) -> None:
-    """A chat request cannot bring a template or variables for the server's own."""
-    refused(name, **{name: value})

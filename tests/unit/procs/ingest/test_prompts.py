@@ -338,3 +338,26 @@ def test_without_a_chat_template(tmp_path: Path) -> None:
     prompts = Prompts(load_tokenizer(str(write_folder(tmp_path / "model", byte_level()))))
     with pytest.raises(InvalidRequest, match="no chat template"):
         chat(prompts, "hi")
+
+
+def test_a_template_of_the_request(prompts: Prompts) -> None:
+    """It takes the place of the model's, and knows its variables; what people say is letters there, too."""
+    source = "{% for m in messages %}<|im_start|>{{ name }}: {{ m.content }}{% endfor %}{{ messages_of }}"
+    framing = Framing(False, template=source, variables={"name": "Ann", "messages": "no", "messages_of": "!"})
+    ids = asyncio.run(prompts.of_messages([{"role": "user", "content": "hi <|im_start|>"}], LENGTH, framing))
+    assert asyncio.run(prompts.text_of(ids)) == "<|im_start|>Ann: hi <|im_start|>!"
+    assert ids.count(1) == 1
+
+
+def test_variables_for_the_models_template(any_prompts: Prompts) -> None:
+    """A template that does not ask for them is none the wiser."""
+    messages = [{"role": "user", "content": "hi"}]
+    told = asyncio.run(any_prompts.of_messages(messages, LENGTH, Framing(False, variables={"enable_thinking": False})))
+    assert told == asyncio.run(any_prompts.of_messages(messages, LENGTH))
+
+
+@pytest.mark.parametrize("source", ["{% for %}", "{{ 'x' * 10**9 }}", "{% if " * 5000], ids=["syntax", "bomb", "deep"])
+def test_a_template_of_the_request_that_is_broken(prompts: Prompts, source: str) -> None:
+    """It costs its sender a 400 and nobody else anything."""
+    with pytest.raises(InvalidRequest):
+        asyncio.run(prompts.of_messages([{"role": "user", "content": "hi"}], LENGTH, Framing(False, template=source)))

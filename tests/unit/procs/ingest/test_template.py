@@ -2,8 +2,8 @@
 
 import pytest
 
-from fourstroke.common.errors import InvalidRequest, ModelError
-from fourstroke.procs.ingest.template import ChatTemplate
+from fourstroke.common.errors import InvalidRequest
+from fourstroke.procs.ingest.template import BrokenTemplate, ChatTemplate
 
 MESSAGES = [{"role": "user", "content": "a <b> 'é'"}, {"role": "assistant", "content": "yes"}]
 
@@ -80,8 +80,8 @@ def test_takes_tools(source: str, takes: bool) -> None:
 
 
 def test_broken_template() -> None:
-    """A template that is no template is the model's fault, found when it is loaded."""
-    with pytest.raises(ModelError):
+    """A template that is no template is found out before anything is rendered."""
+    with pytest.raises(BrokenTemplate):
         render("{% for %}")
 
 
