@@ -287,9 +287,10 @@ class Scheduler:
         self._lives.let_ended_go()
         self._emissions += self._promotion.take_finished(now)
         self.expire(now)
-        self._emissions += self._resets.done_if_drained()
         alone = self._suspects.alone()
-        if self._open.full or not (alone is None or self._isolation.make_way(alone)):
+        apart = alone is None or self._isolation.make_way(alone)
+        self._emissions += self._resets.done_if_drained()
+        if self._open.full or not apart:
             return None
         prefills = self._agreement.may_prefill(now)
         slot_number, slot = self._open.next_slot

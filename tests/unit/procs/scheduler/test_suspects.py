@@ -76,3 +76,21 @@ def test_who_comes_meanwhile_waits() -> None:
     driver.settle()
     step = driver.plan()
     assert sorted(driver.core.table.rid[step.rows].tolist()) == [1, 2]
+
+
+def test_a_reset_waits_for_nobody_who_made_way() -> None:
+    """Rows that make way for a suspect are free: a reset that waited for them is done in the same plan."""
+    driver = Driver(depth=1, rows=8, blocks=200, budget=256)
+    for rid, prompt in PROMPTS.items():
+        driver.submit(rid, prompt, 8)
+    for _ in range(2):
+        driver.plan()
+        driver.restart()
+    driver.plan()
+    driver.reset_cache(99, force=True)
+    while driver.core.alive:
+        assert driver.plan() is not None or driver.pending, "something is left and nothing happens"
+        if driver.pending:
+            driver.settle()
+    assert {rid: driver.outputs[rid] for rid in PROMPTS} == {rid: continuation(PROMPTS[rid], 8) for rid in PROMPTS}
+    assert driver.ended[99].finish is Finish.STOP
