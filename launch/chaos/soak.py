@@ -14,7 +14,7 @@ SAMPLE_EVERY_S = 5.0
 _WARM_UP_SHARE = 0.25
 """So much of the time caches and allocators may take to fill up; it is not looked at."""
 
-_MAY_GROW_BYTES = 16 << 20
+_MAY_GROW_BYTES = 4 << 20
 _MAY_GROW_BY = 0.03
 """What a process may grow by, in bytes or in its own size, whichever is more, in the time that is looked at."""
 
