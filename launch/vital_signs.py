@@ -14,9 +14,9 @@ _STATE, _USER_TICKS, _SYSTEM_TICKS = 0, 11, 12
 
 
 def signs_of(child: Child, row: Row) -> Signs:
-    """How a process does. Where no step runs, the kernel is not asked."""
+    """How a process does. Where it is ready and no step runs, the kernel is not asked."""
     if child.starting:
-        return Signs(child.pid, ready=False)
+        return Signs(child.pid, ready=False, stopped=is_stopped(child.pid))
     step = row["step_began"] if child.role == "executor" else 0
     return Signs(child.pid, True, row["heartbeat"], step, cpu_ticks(child.pid) if step else 0)
 

@@ -2,7 +2,7 @@
 
 A main loop that comes round beats its heart on the board. A heart that stands still is a hang, unless the process is in
 a step, which may take long: there its CPU time must rise, and the step must end some time. A process that starts
-must get ready.
+must get ready, and must not be stopped meanwhile.
 
 Whether something stands still is counted from when it was first seen so, by the clock of the one who looks. Where that
 one was away itself (a laptop that slept, a machine too busy), nothing can be said of the time between: every count
@@ -29,7 +29,7 @@ class Signs:
     """What is seen of a process at one moment.
 
     `step`: when the step began that it runs, 0 for none; `cpu_ticks` matter in a step only. Both, and `heartbeat`, are
-    only compared with what they were before.
+    only compared with what they were before. `stopped`, by a signal, matters while it starts: there no heart beats yet.
     """
 
     pid: int
@@ -37,6 +37,7 @@ class Signs:
     heartbeat: int = 0
     step: int = 0
     cpu_ticks: int = 0
+    stopped: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,6 +68,7 @@ class Watchdog:
         self._config = config
         self._progress: dict[str, _Since] = {}
         self._steps: dict[str, _Since] = {}
+        self._stops: dict[str, _Since] = {}
         self._looked_s: float | None = None
 
     def look(self, now_s: float, seen: Mapping[str, Signs]) -> dict[str, Hang]:
@@ -78,10 +80,15 @@ class Watchdog:
 
     def _verdict(self, name: str, signs: Signs, now_s: float, away: bool) -> Hang | None:
         """What is wrong with a process, if anything is."""
-        config = self._config
+        config, hang_timeout_s = self._config, self._config.hang_timeout_s or math.inf
         progress = signs if signs.ready else signs.pid  # a start is one thing, however often it reports
         silent_s = self._progress.setdefault(name, _Since()).age_s(progress, now_s, away)
         step_s = self._steps.setdefault(name, _Since()).age_s((signs.pid, signs.step), now_s, away)
+        stopped_s = self._stops.setdefault(name, _Since()).age_s((signs.pid, signs.stopped), now_s, away)
+        if signs.stopped and (
+            hang := _hang("was stopped while it started for longer than --hang-timeout", stopped_s, hang_timeout_s)
+        ):
+            return hang
         if not signs.ready:
             return _hang("was not ready within --start-timeout", silent_s, config.start_timeout_s)
         if signs.step and (
@@ -89,7 +96,7 @@ class Watchdog:
         ):
             return hang
         what = "a step without using the CPU" if signs.step else "one turn of its main loop"
-        return _hang(f"was in {what} for longer than --hang-timeout", silent_s, config.hang_timeout_s or math.inf)
+        return _hang(f"was in {what} for longer than --hang-timeout", silent_s, hang_timeout_s)
 
 
 def _hang(cause: str, seconds: float, limit_s: float) -> Hang | None:

@@ -68,6 +68,13 @@ def test_a_start() -> None:
     assert (at, said) == (31, "was not ready within --start-timeout 30 s")
 
 
+def test_a_start_that_is_stopped() -> None:
+    """No heart beats yet, but the kernel tells that a signal has stopped it; a short stop does no harm."""
+    at, said = first_verdict(Signs(1, ready=False, stopped=at >= 5) for at in range(100))
+    assert (at, said) == (16, "was stopped while it started for longer than --hang-timeout 10 s")
+    assert first_verdict(Signs(1, ready=False, stopped=at % 9 > 0) for at in range(100))[0] == 31
+
+
 def test_the_next_process() -> None:
     """A process that takes another's place has all its time, whatever the board still says of the dead one."""
     seen = [Signs(1 + at // 9, True, heartbeat=3, step=4) for at in range(100)]
